@@ -88,6 +88,7 @@ pub fn decode(
         reply_bytes: 0,
         pieces_left: 0,
         images_left: 0,
+        table_reads: Vec::new(),
         times: RequestTimes::new(arrived),
         projection,
     })

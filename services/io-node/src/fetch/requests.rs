@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use wire::ParentSpan;
 
 use super::rerank::{RerankBy, Scorer};
+use super::table_reader::ReadGuard;
 use crate::extent::ExtentNo;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
@@ -81,6 +82,8 @@ pub struct Request {
     pub pieces_left: u32,
     /// The number of requested images that have not arrived yet.
     pub images_left: u32,
+    /// Stop the reads of the table that go on when the request ends, because it was cancelled or has failed.
+    pub table_reads: Vec<ReadGuard>,
     /// Durations and costs.
     pub times: RequestTimes,
 }

@@ -3,6 +3,7 @@
 //! The rows of a part are encoded like a chunk, so that the same code assembles rows from drives and tables. The result
 //! is called the part's *image*.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -10,6 +11,7 @@ use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use pack::Extent;
 use scheduler::{Flow, Permits, Priority};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use wire::{Fault, Reason};
@@ -51,6 +53,33 @@ pub struct TableRead {
     /// The memory of the read. It is sent back to the core that reserved it, which releases it even if the request has
     /// ended.
     pub held: HeldBytes,
+    /// Stops the read when its request ends.
+    pub stop: StopRead,
+}
+
+/// Kept by the request of a read. Dropping it stops the read: it leaves the queue, or is aborted if it runs.
+#[derive(Debug)]
+pub struct ReadGuard {
+    _stops: oneshot::Sender<Infallible>,
+}
+
+/// The read's end of a [`ReadGuard`].
+#[derive(Debug)]
+pub struct StopRead(oneshot::Receiver<Infallible>);
+
+impl ReadGuard {
+    /// Creates a guard, and what stops the read once the guard is dropped.
+    pub fn new() -> (Self, StopRead) {
+        let (stops, stopped) = oneshot::channel();
+        (Self { _stops: stops }, StopRead(stopped))
+    }
+}
+
+impl StopRead {
+    /// Waits until the guard is dropped. Cancel-safe.
+    async fn stopped(&mut self) {
+        let _ = (&mut self.0).await;
+    }
 }
 
 impl TableReader {
@@ -64,7 +93,8 @@ impl TableReader {
         self.running.waiting()
     }
 
-    /// Starts to read rows. Their image, or the fault, is sent to `to`, the mailbox of the core.
+    /// Starts to read rows. Their image, or the fault, is sent to `to`, the mailbox of the core. If the request ends
+    /// before, only the memory is sent there.
     ///
     /// # Errors
     /// Too many reads wait.
@@ -78,8 +108,12 @@ impl TableReader {
             Fault::new(Reason::Overloaded, what)
         })?;
         self.runtime.spawn(async move {
-            let permit = waiting.await;
-            let TableRead { rows, held, deadline, .. } = wanted;
+            let TableRead { rows, held, deadline, mut stop, .. } = wanted;
+            let permit = tokio::select! {
+                biased;
+                () = stop.stopped() => return drop(to.send(Message::Held(held))),
+                permit = waiting => permit,
+            };
             let part = rows.part;
             let send = |image, held| {
                 // Fails if the core has stopped.
@@ -91,14 +125,15 @@ impl TableReader {
                 return send(late(), held);
             }
             let mut held = Some(held);
-            run_to_end(rows.take(), deadline, |image| match image {
-                Some(image) => {
+            run_to_end(rows.take(), deadline, stop, |outcome| match outcome {
+                Outcome::Done(image) => {
                     // A panic in a library fails this batch, instead of leaving it unanswered.
                     let panicked =
                         |_| Err(Fault::new(Reason::Internal, "reading the table panicked"));
                     send(image.unwrap_or_else(panicked), held.take().unwrap_or_default());
                 }
-                None => send(late(), HeldBytes::default()),
+                Outcome::Late => send(late(), HeldBytes::default()),
+                Outcome::Stopped => {}
             })
             .await;
             drop(permit);
@@ -110,21 +145,39 @@ impl TableReader {
     }
 }
 
+/// The outcome of work that may take too long.
+#[derive(Debug)]
+enum Outcome<T> {
+    /// The work has ended.
+    Done(Result<T, JoinError>),
+    /// The deadline has passed.
+    Late,
+    /// Nobody waits for the work any more.
+    Stopped,
+}
+
 /// Runs `work` on a task of its own, because a timer on the same task would be delayed by a long computation. Calls
-/// `answer` with the outcome, or with `None` at `deadline`. Returns once the work has ended. At the deadline the work
-/// is aborted, which takes effect when it next waits. The memory that it uses stays reserved until it has ended.
+/// `answer` with the outcome: when the work has ended, at `deadline`, or when it is stopped. Returns once the work has
+/// ended. At the deadline, or if it is stopped, the work is aborted, which takes effect when it next waits. The memory
+/// that it uses stays reserved until it has ended.
 async fn run_to_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     deadline: Instant,
-    answer: impl FnOnce(Option<Result<T, JoinError>>),
+    mut stop: StopRead,
+    answer: impl FnOnce(Outcome<T>),
 ) {
     let mut task = tokio::spawn(work);
-    let done = tokio::time::timeout_at(deadline, &mut task).await.ok();
-    let is_late = done.is_none();
-    answer(done);
-    if is_late {
+    let outcome = tokio::select! {
+        biased;
+        done = &mut task => Outcome::Done(done),
+        () = tokio::time::sleep_until(deadline) => Outcome::Late,
+        () = stop.stopped() => Outcome::Stopped,
+    };
+    let has_ended = matches!(outcome, Outcome::Done(_));
+    answer(outcome);
+    if !has_ended {
         task.abort();
-        // The result is too late to be used.
+        // Nobody uses the result.
         let _ = task.await;
     }
 }
@@ -175,20 +228,29 @@ mod tests {
         let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let computing = async move { held.recv().is_ok() };
         let deadline = Instant::now() + Duration::from_millis(50);
-        let work = tokio::spawn(run_to_end(computing, deadline, move |done| {
-            let _ = answers.send(done.map(Result::unwrap));
+        let (_guard, stop) = ReadGuard::new();
+        let work = tokio::spawn(run_to_end(computing, deadline, stop, move |outcome| {
+            let _ = answers.send(outcome);
         }));
-        assert_eq!(answered.recv().await, Some(None));
+        assert!(matches!(answered.recv().await, Some(Outcome::Late)));
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!work.is_finished(), "it still computes");
         hold.send(()).unwrap();
         work.await.unwrap();
-        // Work that ends in time is answered with its result; work that waits is dropped at the deadline.
-        let mut done = None;
+        // Work that ends in time is answered with its result; work that waits is dropped at the deadline, and when
+        // nobody waits for it any more.
+        let mut outcome = None;
         let later = Instant::now() + Duration::from_secs(60);
-        run_to_end(async { 7 }, later, |it| done = it.map(Result::unwrap)).await;
-        assert_eq!(done, Some(7));
+        let (_guard, stop) = ReadGuard::new();
+        run_to_end(async { 7 }, later, stop, |it| outcome = Some(it)).await;
+        assert!(matches!(outcome, Some(Outcome::Done(Ok(7)))), "{outcome:?}");
+        let waiting = std::future::pending::<()>;
         let soon = Instant::now() + Duration::from_millis(1);
-        run_to_end(std::future::pending::<()>(), soon, |done| assert!(done.is_none())).await;
+        let (guard, stop) = ReadGuard::new();
+        run_to_end(waiting(), soon, stop, |it| assert!(matches!(it, Outcome::Late))).await;
+        drop(guard);
+        let (guard, stop) = ReadGuard::new();
+        drop(guard);
+        run_to_end(waiting(), later, stop, |it| assert!(matches!(it, Outcome::Stopped))).await;
     }
 }

@@ -10,7 +10,7 @@ use wire::{Fault, Reason};
 use super::Core;
 use super::assemble::REPLY_BYTES_MAX;
 use super::requests::RowSource;
-use super::table_reader::{PartRows, TableRead};
+use super::table_reader::{PartRows, ReadGuard, TableRead};
 use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{PackProjection, Projection};
 
@@ -50,11 +50,13 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         asked += bytes;
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
         let (flow, priority) = (request.flow, request.priority);
-        let wanted = TableRead { rows, flow, priority, deadline, held };
+        let (guard, stop) = ReadGuard::new();
+        let wanted = TableRead { rows, flow, priority, deadline, held, stop };
         let mailbox = core.node.mailboxes[core.number].clone();
         let taken = core.node.table_reader.take(wanted, no, mailbox);
         taken.inspect_err(|_| core.stats.shed.add(1))?;
         request.images_left += 1;
+        request.table_reads.push(guard);
     }
     Ok(request.images_left > 0)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use address::RowAddr;
-use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
+use client::fetch::{FetchClient, FetchOptions, Instant, Projection, TableVersion};
 use client::{Endpoint, Network};
 use futures::{StreamExt, stream};
 use fuzz::RawCodec;
@@ -24,7 +24,7 @@ use crate::arena::{self, Arena, NODE};
 use crate::network::Net;
 use crate::store::{Store, StoreTroubles};
 use crate::strangers::{connect, http_path};
-use crate::truth::{DIMENSION, TABLES};
+use crate::truth::{DIMENSION, TABLES, Version};
 
 /// The time that each request to the store takes, in ms, once it is slow.
 const STORE_MS: u64 = 5_000;
@@ -74,6 +74,26 @@ async fn failures(net: Net, batches: u64, timeout: Duration) -> Vec<(u64, Reason
     failures
 }
 
+/// Returns a client of the arena's node with one stream.
+fn client_of(arena: &Arena) -> FetchClient {
+    let _guard = arena.runtime.enter();
+    let network = Network::Simulated(Arc::new(arena.net.clone()));
+    let options = FetchOptions { streams: 1, network, ..FetchOptions::default() };
+    let endpoint: Endpoint = format!("{NODE}:7071").parse().unwrap();
+    FetchClient::new(endpoint, options).unwrap()
+}
+
+/// Returns the time until which a test waits for an answer.
+fn until() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+async fn open(client: &FetchClient, version: &Version, column: &str) -> Projection {
+    let (uri, version) = (version.uri, version.version);
+    let table = TableVersion { uri, branch: "", version, identity: "" };
+    client.open(table, &[column.to_owned()], until()).await.unwrap()
+}
+
 #[test]
 fn batches_that_the_table_cannot_answer_in_time_are_counted() {
     let store = Store::new(1);
@@ -93,13 +113,7 @@ fn batches_that_the_table_cannot_answer_in_time_are_counted() {
 fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
     let (store, disk, version) = (Store::new(1), disk(), &TABLES[0][0]);
     let mut arena = Arena::start(1, arena::config(), &disk, store.clone());
-    let client = {
-        let _guard = arena.runtime.enter();
-        let network = Network::Simulated(Arc::new(arena.net.clone()));
-        let options = FetchOptions { streams: 1, network, ..FetchOptions::default() };
-        let endpoint: Endpoint = format!("{NODE}:7071").parse().unwrap();
-        FetchClient::new(endpoint, options).unwrap()
-    };
+    let client = client_of(&arena);
     // The first chunk is on the drive, and the last is not.
     let opening = client.clone();
     let projection = arena.run(async move {
@@ -109,10 +123,7 @@ fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
         let steps: Vec<_> = opening.warm(warm).await.unwrap().collect().await;
         let last: WarmProgress = steps.into_iter().next_back().unwrap().unwrap();
         assert!(last.extents_done > 0 && last.extents_failed == 0, "{last:?}");
-        let table =
-            TableVersion { uri: version.uri, branch: "", version: version_no, identity: "" };
-        let until = Instant::now() + Duration::from_secs(60);
-        opening.open(table, &["vector".to_owned()], until).await.unwrap()
+        open(&opening, version, "vector").await
     });
     // The store is slow now, the drive fails, and no chunk can be filled.
     store.set_troubles(slow());
@@ -126,10 +137,9 @@ fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
     let addrs = (0..ROWS).map(|row| RowAddr::new(0, row));
     let addrs = addrs.chain(last_rows.take(ROWS as usize).map(|row| RowAddr::new(1, row)));
     let addrs: Vec<_> = addrs.collect();
-    let fetched = arena.local.spawn_local(async move {
-        let until = Instant::now() + Duration::from_secs(60);
-        client.fetch(&projection, addrs, None, until).await
-    });
+    let fetched = arena
+        .local
+        .spawn_local(async move { client.fetch(&projection, addrs, None, until()).await });
     let mut held_after = |ms: u64| {
         (0..ms).for_each(|_| arena.step());
         arena.node.state().cores[0].traffic_bytes
@@ -140,6 +150,40 @@ fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
     assert_eq!(again - first, first_read_bytes(ROWS), "all rows are held once");
     let reply = arena.run(fetched).unwrap().unwrap();
     assert_eq!(reply.into_rows().unwrap().num_rows(), 2 * ROWS as usize);
+}
+
+#[test]
+fn reads_of_the_table_end_with_their_batches() {
+    let store = Store::new(1);
+    let config = IoConfig { table_reads: 1, ..arena::config() };
+    let mut arena = Arena::start(1, config, &disk(), store.clone());
+    let (client, version) = (client_of(&arena), &TABLES[0][0]);
+    let opening = client.clone();
+    let projection = arena.run(async move { open(&opening, version, "id").await });
+    let after = |arena: &mut Arena, ms: u64| {
+        (0..ms).for_each(|_| arena.step());
+        let state = arena.node.state();
+        (state.table_waiting, state.cores[0].traffic_bytes)
+    };
+    let (_, idle) = after(&mut arena, 100);
+    store.set_troubles(slow());
+    let fetch = |row| {
+        let (client, projection) = (client.clone(), projection.clone());
+        let addrs = vec![RowAddr::new(0, row)];
+        async move { client.fetch(&projection, addrs, None, until()).await }
+    };
+    // The first batch is read, and the second waits.
+    let batches = [0, 1].map(|row| arena.local.spawn_local(fetch(row)));
+    let (waiting, held) = after(&mut arena, 100);
+    assert_eq!(waiting, 1);
+    assert!(held > idle, "{held}, and {idle} without batches");
+    batches.iter().for_each(|batch| batch.abort());
+    assert_eq!(after(&mut arena, 100), (0, idle), "both reads have ended");
+    let began = arena.now_ms;
+    let reply = arena.run(fetch(2)).unwrap();
+    assert_eq!(reply.into_rows().unwrap().num_rows(), 1);
+    let took = arena.now_ms - began;
+    assert!((STORE_MS..STORE_MS + 100).contains(&took), "{took} ms: it has waited for no other");
 }
 
 /// Returns the bytes that the node reserves to read vectors from the table: the columns that Lance returns, and the
