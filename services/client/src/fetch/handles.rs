@@ -31,12 +31,15 @@ pub(super) struct Entry {
     /// Number of waiting or outstanding batches that use the projection. The projection is not closed before these
     /// batches are answered.
     pub users: usize,
+    /// Whether the projection is closed as soon as no batch uses it, because later requests must open it anew.
+    is_retired: bool,
     used_at: u64,
 }
 
 /// All projections of a stream.
 pub(super) struct Handles {
     projections_max: usize,
+    /// The handles of all projections that are not retired.
     by_key: HashMap<Arc<ProjectionKey>, u32>,
     /// Sorted by handle, so that iteration is deterministic.
     entries: BTreeMap<u32, Entry>,
@@ -84,7 +87,8 @@ impl Handles {
         let state = HandleState::Opening(Waiters::default());
         let projection = Arc::clone(projection);
         self.by_key.insert(Arc::clone(&projection), handle);
-        self.entries.insert(handle, Entry { projection, state, users: 0, used_at: self.uses });
+        let (users, is_retired, used_at) = (0, false, self.uses);
+        self.entries.insert(handle, Entry { projection, state, users, is_retired, used_at });
         Lookup::New { handle, evicted }
     }
 
@@ -94,15 +98,35 @@ impl Handles {
 
     pub fn remove(&mut self, handle: u32) -> Option<Entry> {
         let entry = self.entries.remove(&handle)?;
-        self.by_key.remove(&entry.projection);
+        if !entry.is_retired {
+            self.by_key.remove(&entry.projection);
+        }
         Some(entry)
     }
 
-    /// Records that a batch no longer uses `handle`.
-    pub fn release(&mut self, handle: u32) {
-        if let Some(entry) = self.entries.get_mut(&handle) {
-            entry.users -= 1;
+    /// Has later requests for `projection` open it anew. One that is being opened is left as it is. Returns the handle
+    /// if it must be closed now.
+    pub fn retire(&mut self, projection: &ProjectionKey) -> Option<u32> {
+        let &handle = self.by_key.get(projection)?;
+        let entry = self.entries.get_mut(&handle)?;
+        if matches!(entry.state, HandleState::Opening(_)) {
+            return None;
         }
+        entry.is_retired = true;
+        self.by_key.remove(projection);
+        self.remove_if_over(handle)
+    }
+
+    /// Records that a batch no longer uses `handle`. Returns the handle if it must be closed now.
+    pub fn release(&mut self, handle: u32) -> Option<u32> {
+        self.entries.get_mut(&handle)?.users -= 1;
+        self.remove_if_over(handle)
+    }
+
+    fn remove_if_over(&mut self, handle: u32) -> Option<u32> {
+        let is_over = |entry: &Entry| entry.is_retired && entry.users == 0;
+        let is_over = self.entries.get(&handle).is_some_and(is_over);
+        is_over.then(|| self.remove(handle)).flatten().map(|_| handle)
     }
 
     pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {

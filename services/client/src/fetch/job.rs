@@ -38,7 +38,12 @@ impl Job {
 /// A request to a stream's task.
 pub(super) enum Command {
     Fetch(Box<Job>),
-    Open { projection: Arc<ProjectionKey>, answer: oneshot::Sender<Result<SchemaRef, Fault>> },
+    Open {
+        projection: Arc<ProjectionKey>,
+        answer: oneshot::Sender<Result<SchemaRef, Fault>>,
+    },
+    /// Has later commands open the projection anew.
+    Retire(Arc<ProjectionKey>),
 }
 
 impl Command {
@@ -48,6 +53,8 @@ impl Command {
         match self {
             Command::Fetch(job) => drop(job.answer.send(Err(fault))),
             Command::Open { answer, .. } => drop(answer.send(Err(fault))),
+            // Without a stream, no projection is open.
+            Command::Retire(_) => {}
         }
     }
 }

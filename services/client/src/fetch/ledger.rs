@@ -122,7 +122,20 @@ impl Ledger {
                     None => {}
                 },
             },
+            Command::Retire(projection) => {
+                let handle = self.handles.retire(&projection);
+                self.close(handle);
+            }
         }
+    }
+
+    fn release(&mut self, handle: u32) {
+        let handle = self.handles.release(handle);
+        self.close(handle);
+    }
+
+    fn close(&mut self, handle: Option<u32>) {
+        self.control.extend(handle.map(|handle| Kind::Close(Close { handle })));
     }
 
     fn admit_job(&mut self, job: Job) {
@@ -153,9 +166,7 @@ impl Ledger {
         match self.handles.look_up(projection) {
             Lookup::Known(handle) => Ok(handle),
             Lookup::New { handle, evicted } => {
-                if let Some(handle) = evicted {
-                    self.control.push_back(Kind::Close(Close { handle }));
-                }
+                self.close(evicted);
                 let ProjectionKey {
                     table_uri,
                     branch,
@@ -190,7 +201,7 @@ impl Ledger {
             batch.answer = None;
             self.control.push_back(Kind::Cancel(Cancel { id }));
         } else if let Some(ready) = self.ready.remove(|ready| ready.job.id == id) {
-            self.handles.release(ready.handle);
+            self.release(ready.handle);
         } else {
             for entry in self.handles.entries_mut() {
                 if let HandleState::Opening(waiters) = &mut entry.state {
@@ -274,7 +285,7 @@ impl Ledger {
             let may = |flow, it: &Ready| credits.fits_share(it.job.row_addrs.len(), flow);
             let Some(Ready { job, handle }) = self.ready.pop_first(may) else { break };
             if job.is_over(now) {
-                self.handles.release(handle);
+                self.release(handle);
                 self.end_wait(shortage, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
                 continue;
@@ -337,7 +348,7 @@ impl Ledger {
             Err(fault) => {
                 self.handles.remove(handle);
                 // The node keeps the fault under the handle until the handle is closed.
-                self.control.push_back(Kind::Close(Close { handle }));
+                self.close(Some(handle));
                 refuse(jobs, opens, &fault);
             }
             Ok(schema) => {
@@ -359,7 +370,7 @@ impl Ledger {
         };
         self.answered += 1;
         self.credits.give_back(batch.rows, batch.flow);
-        self.handles.release(batch.handle);
+        self.release(batch.handle);
         if let Some(answer) = batch.answer {
             let Outstanding { schema, asked, without_credit, sent, .. } = batch;
             let timeline = TripTimeline { asked, without_credit, sent, answered: now };

@@ -160,6 +160,32 @@ fn the_projection_least_recently_used_is_closed_unless_in_use() {
 }
 
 #[test]
+fn a_retired_projection_is_opened_anew_and_closed_once_no_batch_uses_it() {
+    let (now, mut ledger) = (Instant::now(), ledger(3, 3, 3));
+    let retire = |ledger: &mut Ledger| ledger.admit(Command::Retire(projection("a")));
+    let _a = fetch(&mut ledger, 1, "a", 3, now);
+    retire(&mut ledger);
+    let _b = fetch(&mut ledger, 2, "a", 3, now);
+    assert_eq!(sent(&mut ledger, now), ["open 1 a"], "it is being opened already");
+    opened(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, now), ["batches 1:3"]);
+    retire(&mut ledger);
+    retire(&mut ledger);
+    let _c = fetch(&mut ledger, 3, "a", 3, now);
+    assert_eq!(sent(&mut ledger, now), ["open 2 a"]);
+    opened(&mut ledger, 2);
+    reply(&mut ledger, 1);
+    assert_eq!(sent(&mut ledger, now), ["batches 2:3"], "a batch of the first handle");
+    reply(&mut ledger, 2);
+    assert_eq!(sent(&mut ledger, now), ["close 1", "batches 3:3"]);
+    reply(&mut ledger, 3);
+    retire(&mut ledger);
+    assert_eq!(sent(&mut ledger, now), ["close 2"]);
+    let _d = fetch(&mut ledger, 4, "a", 3, now);
+    assert_eq!(sent(&mut ledger, now), ["open 3 a"]);
+}
+
+#[test]
 fn a_projection_that_cannot_be_opened_fails_what_waits_for_it() {
     let (now, mut ledger) = (Instant::now(), ledger(100, 100, 2));
     let mut a = fetch(&mut ledger, 1, "a", 1, now);

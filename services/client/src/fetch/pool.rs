@@ -244,7 +244,26 @@ impl FetchClient {
             return Err(Fault::new(Reason::BadArgument, message));
         }
         let rows_max = self.batch_rows_max(ask.context.deadline).await?;
-        self.fetch_in_parts(&ask, split(ask.addrs.len(), rows_max)).await
+        let fetched = self.fetch_in_parts(&ask, split(ask.addrs.len(), rows_max)).await;
+        let key = &ask.projection.key;
+        if !key.file.is_empty() && is_damaged(&fetched) {
+            self.open_anew(key).await;
+        }
+        fetched
+    }
+
+    /// Has the next requests for a file open it anew. The node found that the file was replaced or missing when it read
+    /// it, and refuses reads of it until it is opened again.
+    async fn open_anew(&self, file: &Arc<ProjectionKey>) {
+        // An opener that did not know the size got that of the replaced file.
+        let unsized_key = ProjectionKey { file_bytes: 0, ..ProjectionKey::clone(file) };
+        for key in [Arc::clone(file), Arc::new(unsized_key)] {
+            self.inner.projections.invalidate(&key).await;
+            for stream in &self.inner.streams {
+                // A stream without a task has nothing open.
+                let _ = stream.commands.send(Command::Retire(Arc::clone(&key)));
+            }
+        }
     }
 
     async fn fetch_in_parts(
@@ -400,6 +419,10 @@ impl FetchClient {
     pub async fn release(&self, request: ReleaseRequest, timeout: Duration) -> Result<u64, Fault> {
         self.inner.unary.release(request, timeout).await
     }
+}
+
+fn is_damaged(fetched: &Result<Reply, Fault>) -> bool {
+    fetched.as_ref().is_err_and(|fault| fault.reason == Reason::TableDamaged)
 }
 
 impl Stream {

@@ -225,13 +225,23 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
     assert_eq!(bytes(before), vec![3; 4096]);
     io.stop().await;
 
-    // A read by the size that finds the file overwritten has the next caller open it anew, also one that does not know
-    // the size.
+    // A read by the size that finds the file overwritten has the next read open it anew, also one that does not know
+    // the size. The client has opened the file both ways.
     let refused = sectors(&fresh, "_indices/u/a.idx", size, &[130]).await.unwrap_err();
     assert!(refused.message.contains("was overwritten"), "{refused}");
-    let fresh = Io::with(fresh.node, fresh.folder);
     let anew = sectors(&fresh, "_indices/u/a.idx", 0, &[130]).await.unwrap();
     assert_eq!(bytes(anew), vec![9; 4096]);
+    // A file that is missing for a while is read again once it is back.
+    put(&s3, "_indices/u/b.idx", &content);
+    let first = sectors(&fresh, "_indices/u/b.idx", size, &[1]).await.unwrap();
+    assert_eq!(bytes(first), vec![1; 4096]);
+    let deleted = s3.request("DELETE", "/lake/words/_indices/u/b.idx", b"").unwrap();
+    assert!(deleted.contains(" 204 "), "{deleted}");
+    let refused = sectors(&fresh, "_indices/u/b.idx", size, &[130]).await.unwrap_err();
+    assert!(refused.message.contains("is gone"), "{refused}");
+    put(&s3, "_indices/u/b.idx", &content);
+    let back = sectors(&fresh, "_indices/u/b.idx", size, &[130]).await.unwrap();
+    assert_eq!(bytes(back), vec![130; 4096]);
     fresh.stop().await;
 }
 
