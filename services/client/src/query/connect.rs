@@ -20,6 +20,11 @@ use crate::transport::{causes, lacks_tls, root_cause, transport, why};
 /// The maximum time for connecting to a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The interval at which a connection that has calls under way is probed, and the time in which the node must answer. A
+/// node that is cut off is noticed after the sum of both, so that calls without a timeout end too.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements. At a round
 /// trip of 50 ms, 8 MiB carry 160 MB/s.
 const WINDOW_BYTES: u32 = 8 << 20;
@@ -65,6 +70,9 @@ impl QueryClient {
     pub async fn connect_over(endpoint: &Endpoint, network: &Network) -> Result<Self, Fault> {
         let transport = transport(endpoint)
             .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(2 * WINDOW_BYTES);
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, network.connect(transport));
@@ -229,8 +237,7 @@ impl QueryClient {
             _ if !status.details().is_empty() => fault,
             // A call that is awaited is cancelled only by tonic after its timeout, or by a lost connection.
             (Code::Cancelled, Some(timeout)) if !has_cause || has_expired(status) => {
-                let message = format!("no answer within {timeout:?}; allow more time");
-                Fault::new(Reason::DeadlineExceeded, message)
+                no_answer_within(timeout)
             }
             (Code::Internal | Code::Cancelled, _) if has_cause => nobody(),
             (
@@ -257,6 +264,24 @@ fn was_not_taken(status: &Status) -> bool {
     causes(status).any(|cause| {
         cause.downcast_ref().is_some_and(is_unsent) || cause.downcast_ref().is_some_and(is_left_out)
     })
+}
+
+/// Awaits the answer of a node for at most `timeout`.
+pub(super) async fn within<T>(
+    timeout: Option<Duration>,
+    answer: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match timeout {
+        None => answer.await,
+        Some(timeout) => tokio::time::timeout(timeout, answer)
+            .await
+            .unwrap_or_else(|_| Err(no_answer_within(timeout))),
+    }
+}
+
+fn no_answer_within(timeout: Duration) -> Fault {
+    let message = format!("no answer within {timeout:?}; allow more time");
+    Fault::new(Reason::DeadlineExceeded, message)
 }
 
 /// Returns whether tonic cancelled a call because of its timeout.
@@ -344,6 +369,31 @@ mod tests {
         client.clone().answered(answer).await.unwrap();
         gone(&client.with_timeout(soon)).await;
         assert_eq!(dialled(), 0, "what has answered speaks no TLS");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_a_timeout_ends_if_the_node_is_cut_off() {
+        let endpoint = "localhost:1".parse::<Endpoint>().unwrap();
+        let nobody = Network::Simulated(Arc::new(Nobody));
+        let client = QueryClient::connect_over(&endpoint, &nobody).await.unwrap();
+        let check = |fault: Fault, reason, began: Instant, expected: Duration| {
+            assert_eq!(fault.reason, reason, "{fault}");
+            let took = began.elapsed();
+            assert!(took.abs_diff(expected) < Duration::from_secs(1), "it took {took:?}");
+        };
+        let noticed = KEEP_ALIVE_INTERVAL + KEEP_ALIVE_TIMEOUT;
+        let list =
+            |mut service: Service, request| async move { service.list_tables(request).await };
+        let began = Instant::now();
+        let fault = client.call(ListTablesRequest {}, list).await.unwrap_err();
+        check(fault, Reason::NodeUnavailable, began, noticed);
+        let began = Instant::now();
+        let fault = client.lookups().await.err().unwrap();
+        check(fault, Reason::NodeUnavailable, began, noticed);
+        // With a timeout, the client does not wait for so long.
+        let (began, timeout) = (Instant::now(), Duration::from_secs(2));
+        let fault = client.with_timeout(timeout).lookups().await.err().unwrap();
+        check(fault, Reason::DeadlineExceeded, began, timeout);
     }
 
     /// A node that ends each connection by a GOAWAY some time after it has received a request, and then closes it.

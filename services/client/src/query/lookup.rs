@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
@@ -26,7 +27,7 @@ use wire::query::{
 use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
 use super::call::{GottenRows, UnreadKeys, one_row_of_each_key};
-use super::connect::QueryClient;
+use super::connect::{QueryClient, within};
 
 /// Maximum number of waiting commands that share one message.
 const COMMANDS_MAX: usize = 256;
@@ -40,6 +41,10 @@ const REVISION_MIN: u32 = 1;
 
 /// The revision from which on nodes return all rows of a key if they are asked to.
 const REVISION_ALL_ROWS: u32 = 2;
+
+/// The time by which an answer may be later than the timeout of its batch. The node counts the timeout from the batch's
+/// arrival, and what it answers in the end says more than that there was no answer: with `partial`, it has rows.
+const LATE: Duration = Duration::from_secs(1);
 
 /// A Lookup stream to a query node. Cheap to clone; clones share the stream and its credits.
 #[derive(Clone)]
@@ -58,6 +63,8 @@ struct Projection {
     shared: Arc<Shared>,
     handle: u32,
     all_rows: bool,
+    /// The timeout of each batch; `None` for the node's.
+    timeout: Option<Duration>,
     /// The schema that the rows had when the projection was opened; `None` if it returns no rows in Arrow.
     schema: OnceLock<Option<SchemaRef>>,
 }
@@ -115,14 +122,19 @@ impl QueryClient {
     /// Opens a stream for look-ups of keys. Must be called within a Tokio runtime, which then reads the answers.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE`, `INTERNAL` if the node's welcome is damaged, or the node's fault if it refuses the caller.
+    /// `NODE_UNAVAILABLE`, `DEADLINE_EXCEEDED` after the client's timeout, `INTERNAL` if the node's welcome is damaged, or
+    /// the node's fault if it refuses the caller.
     pub async fn lookups(&self) -> Result<LookupClient, Fault> {
         let (commands, commanded) = mpsc::unbounded_channel();
         // The timeout is for each batch, not for the stream.
         let mut request = self.request(requests(commanded));
         request.metadata_mut().remove("grpc-timeout");
-        let mut responses = self.answered(self.service().lookup(request)).await?;
-        let first = responses.message().await.map_err(|status| self.fault_of(&status))?;
+        let begin = async {
+            let mut responses = self.answered(self.service().lookup(request)).await?;
+            let first = responses.message().await.map_err(|status| self.fault_of(&status))?;
+            Ok::<_, Fault>((responses, first))
+        };
+        let (responses, first) = within(self.timeout(), begin).await?;
         let Some(LookupResponse { kind: Some(Kind::Welcome(welcome)) }) = first else {
             return Err(damaged("it does not begin with its limits"));
         };
@@ -150,8 +162,9 @@ impl LookupClient {
     /// batch.
     ///
     /// # Errors
-    /// The node's fault for the table, the version or a column, or the reason why the stream has ended. `UNIMPLEMENTED`
-    /// if `open` wants all rows of each key, and the node returns only one.
+    /// The node's fault for the table, the version or a column, `DEADLINE_EXCEEDED` after the client's timeout, or the
+    /// reason why the stream has ended. `UNIMPLEMENTED` if `open` wants all rows of each key, and the node returns only
+    /// one.
     pub async fn open(&self, mut open: LookupOpen) -> Result<Lookup, Fault> {
         let shared = &self.shared;
         let all_rows = open.all_rows;
@@ -167,10 +180,12 @@ impl LookupClient {
         let (answer, answered) = oneshot::channel();
         let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
         let schema = OnceLock::new();
-        let projection = Projection { shared: Arc::clone(shared), handle, all_rows, schema };
+        let timeout = (open.timeout_us > 0).then(|| Duration::from_micros(open.timeout_us));
+        let projection =
+            Projection { shared: Arc::clone(shared), handle, all_rows, timeout, schema };
         shared.send(Command::Open(open), wait)?;
         permit.forget();
-        let schema = answered.await.map_err(|_| ended())??;
+        let schema = within(shared.client.timeout(), answer_of(answered)).await?;
         let _ = projection.schema.set(schema);
         Ok(Lookup { projection: Arc::new(projection) })
     }
@@ -180,10 +195,11 @@ impl Lookup {
     /// Returns the rows of `keys`, once the stream has credits for them. Any number of batches may be under way.
     ///
     /// # Errors
-    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if the batch needs more credits
-    /// than the stream has, or is larger than a message.
+    /// The fault of the batch, or the reason why the stream has ended. `DEADLINE_EXCEEDED` if the node does not answer
+    /// soon after the batch's timeout. `BAD_ARGUMENT` if the batch needs more credits than the stream has, or is larger
+    /// than a message.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
-        let Projection { shared, handle, .. } = &*self.projection;
+        let Projection { shared, handle, timeout, .. } = &*self.projection;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let batch = LookupBatch { id, handle: *handle, keys: Some(keys) };
         let (credits, bytes) = (batch.credits(), batch.encoded_len());
@@ -200,7 +216,8 @@ impl Lookup {
         let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
         shared.send(Command::Batch(batch), wait)?;
         permit.forget();
-        answered.await.map_err(|_| ended())?
+        let timeout = timeout.map(|timeout| timeout.saturating_add(LATE));
+        within(timeout, answer_of(answered)).await
     }
 
     /// Returns whether all rows of each key are returned.
@@ -474,6 +491,10 @@ fn arrow_stream(column: &ArrayRef) -> Result<Bytes, Fault> {
     };
     let written: Result<Vec<u8>, ArrowError> = write();
     written.map(Bytes::from).map_err(|error| Fault::new(Reason::Internal, error.to_string()))
+}
+
+async fn answer_of<T>(answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
+    answered.await.unwrap_or_else(|_| Err(ended()))
 }
 
 fn ended() -> Fault {
