@@ -19,9 +19,9 @@ use crate::form::Form;
 use crate::memory::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
 
-/// The maximum number of bytes of a reply that HTTP/2 gets in one part. It is the size of the largest frame that query
+/// The maximum number of bytes of a reply that HTTP/2 gets in one part, from either tier. It is the size of the largest frame that query
 /// nodes accept from I/O nodes (`client/src/fetch/link.rs`).
-const PART_BYTES: usize = 256 << 10;
+pub const PART_BYTES: usize = 256 << 10;
 
 /// An extension of a response. It says that the body counts its bytes itself.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@ mod memory;
 
 pub use arriving::{Arriving, MessageBytes, RequestBody};
 pub use form::Form;
-pub use leaving::{IsCounted, ReplyBody};
+pub use leaving::{IsCounted, PART_BYTES, ReplyBody};
 pub use memory::holder::Holder;
 pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};
 pub use memory::{

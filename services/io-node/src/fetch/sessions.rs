@@ -17,7 +17,7 @@ pub struct Outgoing {
     pub response: FetchResponse,
     /// Credits that the message returns to the client.
     pub credit_rows: u32,
-    /// The memory that the message holds. The message's last piece takes it over (`serve/reply_body.rs`).
+    /// The memory that the message holds. The message's parts take it over (`serve/reply_body.rs`).
     pub held: Option<HeldBytes>,
 }
 
