@@ -333,7 +333,8 @@ impl Inner {
         Ok(reply)
     }
 
-    pub fn submit(&self) {
+    /// Submits the queued operations. Returns false if the kernel is out of resources. The ring's task then tries again.
+    pub fn submit(&self) -> bool {
         self.unsubmitted.set(0);
         let mut ledger = self.ledger.borrow_mut();
         let submitted = ledger.submit();
@@ -346,6 +347,7 @@ impl Inner {
         if idle {
             self.wake_drains();
         }
+        submitted
     }
 
     /// Collects one batch of completions and delivers them. Returns the number of completions.

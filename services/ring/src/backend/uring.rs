@@ -89,6 +89,11 @@ impl Uring {
         Ok((uring, why))
     }
 
+    #[cfg(test)]
+    pub fn raw_fd(&self) -> i32 {
+        self.ring.as_raw_fd()
+    }
+
     fn entry(&self, request: &Request) -> squeue::Entry {
         let Request { kind, offset, start, len, ref buf, .. } = *request;
         assert!(start as usize + len as usize <= buf.len(), "a request exceeds its buffer");

@@ -107,16 +107,30 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
             }
         })
         .await;
-        let Some(ring) = find_ring(number) else { return };
-        match event {
-            Event::Stopped => return,
-            Event::SubmitRequested => ring.submit(),
-            Event::Readable => {
-                while ring.process_completions() > 0 {}
-                if ring.has_work() {
-                    ring.submit_request.raise();
+        let was_refused = {
+            let Some(ring) = find_ring(number) else { return };
+            match event {
+                Event::Stopped => return,
+                Event::SubmitRequested => {
+                    let was_refused = !ring.submit();
+                    if was_refused {
+                        // Completions that are collected give the kernel room.
+                        while ring.process_completions() > 0 {}
+                    }
+                    was_refused
+                }
+                Event::Readable => {
+                    while ring.process_completions() > 0 {}
+                    if ring.has_work() {
+                        ring.submit_request.raise();
+                    }
+                    false
                 }
             }
+        };
+        if was_refused {
+            // The request to submit is still raised. Other tasks run before the next attempt.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -145,5 +159,81 @@ pub(crate) async fn drive_polled(number: u64, pause: Duration) {
             true => tokio::task::yield_now().await,
             false => tokio::time::sleep(pause).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, RawFd};
+    use std::sync::mpsc;
+
+    use address::{ByteOffset, DriveNo};
+
+    use super::*;
+    use crate::backend::AnyBackend;
+    use crate::{AlignedBuf, Direct, Engine, OpenOptions, Ring, RingConfig, SlabFile, probe};
+
+    /// Has the kernel refuse what a ring submits: until this is dropped, the ring's descriptor is that of another file.
+    struct Refusal {
+        ring: RawFd,
+        saved: RawFd,
+    }
+
+    impl Refusal {
+        fn begin(ring: &Ring) -> Self {
+            let ledger = ring.0.ledger.borrow();
+            let AnyBackend::Uring(uring) = ledger.backend() else { panic!("no io_uring") };
+            let (ring, other) = (uring.raw_fd(), File::open("/dev/null").unwrap());
+            // SAFETY: the calls change descriptors only, and this one is open.
+            let saved = unsafe { libc::dup(ring) };
+            // SAFETY: as above.
+            let replaced = unsafe { libc::dup2(other.as_raw_fd(), ring) };
+            assert!(saved >= 0 && replaced == ring);
+            Self { ring, saved }
+        }
+    }
+
+    impl Drop for Refusal {
+        fn drop(&mut self) {
+            // SAFETY: the calls change descriptors only, and nobody else closes `saved`.
+            unsafe {
+                libc::dup2(self.saved, self.ring);
+                libc::close(self.saved);
+            }
+        }
+    }
+
+    async fn read_after_refusals() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let options =
+            OpenOptions { size: Some(1 << 16), direct: Direct::Prefer, ..Default::default() };
+        let slab = SlabFile::open(folder.path().join("slab"), options).unwrap();
+        let config = RingConfig { slots: 16, engine: Engine::IoUring, ..Default::default() };
+        let ring = Ring::start(&config, &[slab]).unwrap();
+        let refusal = Refusal::begin(&ring);
+        let read = ring.read_owned(DriveNo(0), ByteOffset(0), AlignedBuf::for_sectors(1));
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ring.stats().submits_deferred > 0);
+        drop(refusal);
+        assert_eq!(read.await.unwrap().len(), 4096);
+    }
+
+    #[test]
+    fn other_tasks_run_while_the_kernel_refuses_submissions() {
+        if let Err(why) = probe() {
+            eprintln!("skipped: no io_uring here: {why}");
+            return;
+        }
+        let (done, ended) = mpsc::channel();
+        // A task that never yields blocks its thread for ever.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(read_after_refusals());
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(20)).expect("the thread ends, without a panic");
     }
 }
