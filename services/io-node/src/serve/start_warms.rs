@@ -34,7 +34,8 @@ impl StartWarms {
 
     /// Ends the node's wait for the warms.
     pub fn end(&self) {
-        let _ = self.ready.send(true);
+        // Kept for receivers that come later, too; `send` would drop it if there is none.
+        self.ready.send_replace(true);
     }
 
     /// Returns the progress of each warm.
@@ -53,5 +54,20 @@ impl StartWarms {
         let warms = self.locked();
         let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());
         progress.map(|it| it.extents_total - it.extents_done).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_warms_is_known_to_those_who_ask_later() {
+        let uri = "s3://bucket/words".to_owned();
+        let config = StartWarmConfig { uri, version: 0, columns: Vec::new() };
+        let warms = StartWarms::new(&[config]);
+        assert!(!*warms.ready().borrow());
+        warms.end();
+        assert!(*warms.ready().borrow());
     }
 }
