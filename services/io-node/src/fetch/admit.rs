@@ -25,7 +25,6 @@ pub fn admit(
     core: &Core,
     rows: usize,
     (flow, priority): (Flow, Priority),
-    arrived: Instant,
     deadline: Instant,
 ) -> Result<(), Fault> {
     let (waiting, of_flow) = (core.reader.waiting(), core.reader.waiting_of(flow));
@@ -37,7 +36,7 @@ pub fn admit(
     };
     let overloaded = if !has_room(of_flow, rows, waiting, pieces_max) {
         format!("{waiting} pieces of rows wait for a read already; try again later")
-    } else if wait > (deadline - arrived) * WAIT_TENTHS / 10 {
+    } else if wait > deadline.saturating_duration_since(Instant::now()) * WAIT_TENTHS / 10 {
         let ms = wait.as_millis();
         format!(
             "{waiting} pieces of rows wait for a read already, {of_flow} of them of the caller's own grant; \

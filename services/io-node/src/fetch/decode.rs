@@ -19,7 +19,8 @@ use super::rerank::{QueryVector, RerankBy};
 use crate::shard::{HeldBytes, SessionNo};
 use crate::table::{OpenTable, Projection};
 
-/// Checks a batch against its projection and the node's bounds, and finds which of its rows exist.
+/// Checks a batch, which arrived at `arrived`, against its projection and the node's bounds, and finds which of its rows
+/// exist.
 ///
 /// # Errors
 /// The batch is empty or has too many rows, its priority is unknown, it has both a rerank and a predicate, one of these
@@ -29,6 +30,7 @@ pub fn decode(
     session: SessionNo,
     projection: Arc<Projection>,
     batch: Batch,
+    arrived: Instant,
 ) -> Result<Request, Fault> {
     let config = &core.node.config;
     if batch.row_addrs.is_empty() {
@@ -50,10 +52,9 @@ pub fn decode(
             return Err(Fault::new(Reason::BadArgument, what));
         }
     };
-    let arrived = Instant::now();
     let deadline = deadline(arrived, batch.timeout_us);
     let flow = Flow::new(batch.flow, batch.weight);
-    admit(core, batch.row_addrs.len(), (flow, priority), arrived, deadline)?;
+    admit(core, batch.row_addrs.len(), (flow, priority), deadline)?;
     if batch.rerank.is_some() && batch.predicate.is_some() {
         let what = "the batch has a rerank and a predicate; send two batches";
         return Err(Fault::new(Reason::BadArgument, what));

@@ -57,7 +57,6 @@ mod trace;
 
 use std::sync::Arc;
 
-use wire::fetch::Batch;
 use wire::{Fault, Reason};
 
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
@@ -67,21 +66,16 @@ pub use core_plan::CorePlan;
 pub use core_state::{Core, here, set_here};
 pub use node_state::NodeState;
 pub use read_events::{submit_loop, watch_timeouts};
-pub use sessions::{Outgoing, ProjectionHandle, Session};
+pub use sessions::{Arrived, Outgoing, ProjectionHandle, Session};
 pub use slow_drives::watch_slow_drives;
 pub use table_reader::TableReader;
 
 /// Starts a batch that has arrived.
-pub fn fetch(
-    core: &Core,
-    session: SessionNo,
-    projection: Arc<Projection>,
-    batch: Batch,
-    held: HeldBytes,
-) {
+pub fn fetch(core: &Core, session: SessionNo, projection: Arc<Projection>, arrived: Arrived) {
+    let Arrived { batch, held, at } = arrived;
     let (id, rows) = (batch.id, batch.row_addrs.len());
     core.activity.add();
-    match decode::decode(core, session, projection, batch) {
+    match decode::decode(core, session, projection, batch, at) {
         Ok(mut request) => {
             request.held = held;
             locate::locate(core, &mut request);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use traffic::Holder;
 use wire::fetch::{Batch, FetchResponse, fetch_response};
 use wire::{Fault, Reason};
@@ -57,6 +58,15 @@ pub struct Session {
     opening: usize,
 }
 
+/// A batch that has arrived.
+pub struct Arrived {
+    pub batch: Batch,
+    /// The memory that the batch holds.
+    pub held: HeldBytes,
+    /// The time of its arrival, from which its timeout is counted.
+    pub at: Instant,
+}
+
 /// The state of a projection's handle, which is a number that the client chose.
 pub enum ProjectionHandle {
     /// The projection is being opened.
@@ -64,8 +74,8 @@ pub enum ProjectionHandle {
         /// The serial number of the opening. It identifies the opening, because the handle may be closed and reused in
         /// the meantime.
         serial: u64,
-        /// Batches that wait for the projection, with the memory that they hold.
-        waiting: Vec<(Batch, HeldBytes)>,
+        /// Batches that wait for the projection.
+        waiting: Vec<Arrived>,
     },
     /// The projection is open.
     Open {
@@ -148,7 +158,7 @@ impl Session {
         handle: u32,
         opening: u64,
         state: ProjectionHandle,
-    ) -> Option<Vec<(Batch, HeldBytes)>> {
+    ) -> Option<Vec<Arrived>> {
         self.opening -= 1;
         match self.handles.get_mut(&handle) {
             Some(ProjectionHandle::Opening { serial, waiting }) if *serial == opening => {
@@ -161,7 +171,7 @@ impl Session {
     }
 
     /// Closes a projection. Returns the batches that still waited for it.
-    pub fn close(&mut self, handle: u32) -> Vec<(Batch, HeldBytes)> {
+    pub fn close(&mut self, handle: u32) -> Vec<Arrived> {
         match self.handles.remove(&handle) {
             Some(ProjectionHandle::Opening { waiting, .. }) => waiting,
             _ => Vec::new(),
@@ -178,19 +188,17 @@ impl Session {
     /// Returns whether the batch with this id waits for its projection.
     pub fn waits(&self, id: u64) -> bool {
         let waits = |handle: &ProjectionHandle| match handle {
-            ProjectionHandle::Opening { waiting, .. } => {
-                waiting.iter().any(|(batch, _)| batch.id == id)
-            }
+            ProjectionHandle::Opening { waiting, .. } => waiting.iter().any(|it| it.batch.id == id),
             ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => false,
         };
         self.handles.values().any(waits)
     }
 
     /// Removes a batch that waits for its projection.
-    pub fn stop_waiting(&mut self, id: u64) -> Option<(Batch, HeldBytes)> {
+    pub fn stop_waiting(&mut self, id: u64) -> Option<Arrived> {
         self.handles.values_mut().find_map(|handle| match handle {
             ProjectionHandle::Opening { waiting, .. } => {
-                let at = waiting.iter().position(|(batch, _)| batch.id == id)?;
+                let at = waiting.iter().position(|it| it.batch.id == id)?;
                 Some(waiting.remove(at))
             }
             ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => None,

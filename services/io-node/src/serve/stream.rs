@@ -8,6 +8,7 @@ use connections::Connection;
 use futures::FutureExt;
 use tables::{FILE_COLUMN, TableUri};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use traffic::Arriving;
@@ -19,7 +20,9 @@ use wire::{Fault, Reason, schema_to_bytes};
 use super::reply_body::ReplyBody;
 use crate::audit_line::{AuditLine, AuditedCall};
 use crate::error::fault_of;
-use crate::fetch::{Core, NodeState, Outgoing, ProjectionHandle, Session, fetch, here, reply};
+use crate::fetch::{
+    Arrived, Core, NodeState, Outgoing, ProjectionHandle, Session, fetch, here, reply,
+};
 use crate::shard::mailbox::{Message, Opening};
 use crate::shard::{HeldBytes, SessionNo};
 use crate::table::{OpenTable, Projection, Registry, label};
@@ -209,7 +212,7 @@ fn handle_request(
         Some(Asked::Close(close)) => {
             let waiting = with_session(core, no, |session| session.close(close.handle));
             let closed = Fault::new(Reason::BadProtocol, "its projection was closed");
-            for (batch, held) in waiting.unwrap_or_default() {
+            for Arrived { batch, held, .. } in waiting.unwrap_or_default() {
                 let rows = batch.row_addrs.len();
                 reply::refuse(core, no, batch.id, rows, closed.clone(), Some(held));
             }
@@ -229,10 +232,9 @@ fn cancel_batch(core: &Core, no: SessionNo, id: u64) {
     if let Some(request) = request {
         core.stats.dropped.add(1);
         reply::fail(core, request, cancelled);
-    } else if let Some(waited) =
+    } else if let Some(Arrived { batch, held, .. }) =
         with_session(core, no, |session| session.stop_waiting(id)).flatten()
     {
-        let (batch, held) = waited;
         core.stats.dropped.add(1);
         reply::refuse(core, no, id, batch.row_addrs.len(), cancelled, Some(held));
     }
@@ -244,7 +246,7 @@ fn with_session<T>(core: &Core, no: SessionNo, work: impl FnOnce(&mut Session) -
 
 /// Deducts a batch's credits and starts it, or queues it until its projection is open.
 fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault> {
-    let (id, rows) = (batch.id, batch.row_addrs.len());
+    let (id, rows, at) = (batch.id, batch.row_addrs.len(), Instant::now());
     let held = core.traffic_memory.hold(batch_bytes(&batch), 0);
     let ready = {
         let mut sessions = core.sessions.borrow_mut();
@@ -284,11 +286,11 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
                     let values = predicate.steps.iter_mut().flat_map(|step| &mut step.values);
                     values.for_each(|value| *value = Bytes::copy_from_slice(value));
                 }
-                waiting.push((batch, held));
+                waiting.push(Arrived { batch, held, at });
                 return Ok(());
             }
             Some(ProjectionHandle::Open { projection, .. }) => {
-                Ok((Arc::clone(projection), batch, held))
+                Ok((Arc::clone(projection), Arrived { batch, held, at }))
             }
             Some(ProjectionHandle::Failed { fault, .. }) => Err((fault.clone(), held)),
             None => {
@@ -298,7 +300,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
         }
     };
     match ready {
-        Ok((projection, batch, held)) => fetch(core, no, projection, batch, held),
+        Ok((projection, arrived)) => fetch(core, no, projection, arrived),
         Err((fault, held)) => reply::refuse(core, no, id, rows, fault, Some(held)),
     }
     Ok(())
@@ -439,10 +441,11 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
         session.send(Answer::Opened(answer), 0, Some(answer_held.and(room)));
         Some(waiting)
     });
-    for (batch, held) in waiting.flatten().unwrap_or_default() {
+    for arrived in waiting.flatten().unwrap_or_default() {
         match &projection {
-            Ok(projection) => fetch(core, no, Arc::clone(projection), batch, held),
+            Ok(projection) => fetch(core, no, Arc::clone(projection), arrived),
             Err(fault) => {
+                let Arrived { batch, held, .. } = arrived;
                 let rows = batch.row_addrs.len();
                 reply::refuse(core, no, batch.id, rows, fault.clone(), Some(held));
             }

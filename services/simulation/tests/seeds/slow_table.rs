@@ -100,8 +100,12 @@ fn batches_that_the_table_cannot_answer_in_time_are_counted() {
     store.set_troubles(slow());
     let config = IoConfig { table_reads: 1, table_queue_max: 1, ..arena::config() };
     let mut arena = Arena::start(1, config, &disk(), store);
-    let net = arena.net.clone();
-    let failures = arena.run(failures(net, 3, Duration::from_millis(STORE_MS / 5)));
+    // To open the table takes two requests. The batches wait for it, and their timeouts are counted from their arrival.
+    let timeout_ms = 2 * STORE_MS + STORE_MS / 2;
+    let (net, began) = (arena.net.clone(), arena.now_ms);
+    let failures = arena.run(failures(net, 3, Duration::from_millis(timeout_ms)));
+    let took = arena.now_ms - began;
+    assert!((timeout_ms..timeout_ms + 100).contains(&took), "{took} ms");
     // The first batch is read too slowly, the second waits for the first, and the third finds the queue full.
     let late = Reason::DeadlineExceeded;
     assert_eq!(failures, [(0, late), (1, late), (2, Reason::Overloaded)]);
