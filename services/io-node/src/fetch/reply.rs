@@ -28,18 +28,11 @@ const NEIGHBOR_BYTES: usize = 12;
 pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
-    let (served, read) = match request.projection.table.file() {
-        None => (&core.stats.rows, &core.stats.table_rows),
-        Some(_) => (&core.stats.file_sectors, &core.stats.stored_sectors),
-    };
-    served.add(request.rows() as u64);
-    read.add(request.rows_from_table() as u64);
+    let from_table = request.rows_from_table();
     let outcome = outcome(&mut request);
-    if let (Some(line), Ok(outcome)) = (&request.projection.audit, &outcome) {
-        let (rows, bytes) = size(outcome, request.rows());
-        line.add(rows, bytes);
+    if let Ok(outcome) = &outcome {
+        count(core, &request, from_table, outcome);
     }
-    core.stats.batches.add(1);
     let timeline = BatchTimeline::new(&request.times, began, Instant::now());
     timeline.record(&core.histograms);
     let exported = trace::answered(core, &request, &timeline, outcome.as_ref().err());
@@ -53,6 +46,21 @@ pub(super) fn reply(core: &Core, no: RequestNo) {
     let own = shrunk(std::mem::take(&mut request.held), BATCH_BYTES + rows as u64 * ROW_BYTES);
     let held = own.and(request.reply_held.take().unwrap_or_default());
     send(core, request.session, rows, reply, Some(held));
+}
+
+/// Counts a batch that is served. `from_table` of its rows were read from the table.
+fn count(core: &Core, request: &Request, from_table: usize, outcome: &Outcome) {
+    let (served, read) = match request.projection.table.file() {
+        None => (&core.stats.rows, &core.stats.table_rows),
+        Some(_) => (&core.stats.file_sectors, &core.stats.stored_sectors),
+    };
+    served.add(request.rows() as u64);
+    read.add(from_table as u64);
+    core.stats.batches.add(1);
+    if let Some(line) = &request.projection.audit {
+        let (rows, bytes) = size(outcome, request.rows());
+        line.add(rows, bytes);
+    }
 }
 
 /// Ends a request with a fault.

@@ -67,7 +67,7 @@ counters! {
     received,
     /// Sectors found in the RAM tier.
     ram_hits,
-    /// Sectors not found in the RAM tier.
+    /// Sectors of pieces that were not whole in the RAM tier, so that all sectors of the piece are read.
     ram_misses,
     /// Sectors admitted to the RAM tier.
     ram_admitted,
