@@ -314,9 +314,10 @@ impl Matches {
             (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
         let mut row_keys = (0..).zip(row_keys).peekable();
         let (mut key, mut keys_found) = (0, 0);
+        let nulls = keys.logical_nulls();
         for at in 0..keys.len() {
             let matched = found.len();
-            if keys.is_valid(at) {
+            if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at)) {
                 while let Some((row, _)) = row_keys.next_if(|(_, of)| **of == key) {
                     rows.push(at as u32);
                     found.push(Some(row));
@@ -337,12 +338,12 @@ impl Matches {
     }
 }
 
-/// Returns the values of an array that are not null.
+/// Returns the values of an array that are not null. An entry of a dictionary array is also null if its value is.
 ///
 /// # Errors
 /// If Arrow can't filter the type.
 pub fn without_nulls(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    match array.nulls() {
+    match array.logical_nulls() {
         None => Ok(Arc::clone(array)),
         Some(nulls) => filter(array, &BooleanArray::new(nulls.inner().clone(), None)),
     }
@@ -365,7 +366,9 @@ fn internal(error: ArrowError) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::Int64Array;
+    use arrow_array::types::Int32Type;
+    use arrow_array::{DictionaryArray, Int32Array, Int64Array, StringArray};
+    use wire::query::lookup_batch::Keys;
 
     use super::*;
 
@@ -379,6 +382,21 @@ mod tests {
         assert_eq!(matches.found, UInt32Array::from(found.to_vec()));
         assert_eq!(matches.keys_found, 3);
         assert_eq!(Matches::of(&keys, &[]).unwrap().found.null_count(), keys.len());
+    }
+
+    #[test]
+    fn a_value_of_a_dictionary_may_be_null() {
+        let (keys, values) =
+            (vec![Some(0), Some(1), None, Some(2)], vec![Some("a"), None, Some("b")]);
+        let values = Arc::new(StringArray::from(values));
+        let keys: ArrayRef =
+            Arc::new(DictionaryArray::<Int32Type>::new(Int32Array::from(keys), values));
+        let asked = without_nulls(&keys).unwrap();
+        let Keys::Strings(strings) = keys_of(&asked).unwrap() else { panic!("they are text") };
+        assert_eq!((&strings.data[..], strings.lengths), (&b"ab"[..], vec![1, 1]));
+        let matches = Matches::of(&keys, &[0, 1]).unwrap();
+        assert_eq!(matches.found, UInt32Array::from(vec![Some(0), None, None, Some(1)]));
+        assert_eq!(matches.keys_found, 2);
     }
 
     #[test]
