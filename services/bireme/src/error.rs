@@ -224,7 +224,9 @@ impl From<NodeError> for CliError {
             }
             NodeError::NotOurs { .. } => Self::new(Exit::Refused, "DRIVE_NOT_EMPTY", message),
             NodeError::NoSlab { .. } => Self::new(Exit::NotFound, "NO_SLAB", message),
-            NodeError::RowsTooLarge { .. } | NodeError::NoFile => Self::usage(message),
+            NodeError::BatchTooLarge { .. }
+            | NodeError::ChunkTooLarge { .. }
+            | NodeError::NoFile => Self::usage(message),
             NodeError::NotServed => Self::new(Exit::Refused, "TABLE_NOT_SERVED", message),
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)

@@ -48,14 +48,24 @@ pub enum NodeError {
          `_deletions` or `_bireme`, without `.` and `..`"
     )]
     NoFile,
-    /// The rows together exceed the memory for one read.
+    /// The rows of a batch exceed a reply.
     #[error(
-        "{rows} rows come to more than {bytes_max} bytes; ask for fewer, or raise `segment` to cache them"
+        "the batch's {rows} rows come to more than the {bytes_max} bytes that a reply holds; ask for fewer rows a batch"
     )]
-    RowsTooLarge {
+    BatchTooLarge {
         /// The number of rows.
         rows: usize,
         /// The maximum number of bytes.
+        bytes_max: u64,
+    },
+    /// The rows of a chunk exceed a segment.
+    #[error(
+        "a chunk of {rows} rows comes to more than the {bytes_max} bytes of a segment; raise `segment` to cache it"
+    )]
+    ChunkTooLarge {
+        /// The number of rows.
+        rows: usize,
+        /// The size of a segment.
         bytes_max: u64,
     },
     /// A setting is invalid, or contradicts another one.
@@ -183,7 +193,9 @@ pub fn fault_of(error: &NodeError) -> Fault {
         }
         NodeError::NotServed => Fault::new(Reason::TableNotServed, error.to_string()),
         NodeError::NoFile => Fault::new(Reason::BadArgument, error.to_string()),
-        NodeError::RowsTooLarge { .. } => Fault::new(Reason::TooLarge, error.to_string()),
+        NodeError::BatchTooLarge { .. } | NodeError::ChunkTooLarge { .. } => {
+            Fault::new(Reason::TooLarge, error.to_string())
+        }
         NodeError::Config { .. }
         | NodeError::Slab(_)
         | NodeError::NotOurs { .. }

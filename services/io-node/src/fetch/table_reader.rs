@@ -193,7 +193,8 @@ impl PartRows {
         let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
         let table = self.projection.table.table();
         let rows = if pack.is_blob {
-            let mut read = BoundedRows::new(self.addrs.len(), self.bytes_max);
+            let too_large = |rows, bytes_max| NodeError::BatchTooLarge { rows, bytes_max };
+            let mut read = BoundedRows::new(self.addrs.len(), self.bytes_max, too_large);
             for piece in read.pieces() {
                 read.push(table.take(&self.addrs[piece], &columns).await?)?;
             }

@@ -71,7 +71,8 @@ impl Chunk for TableChunk {
             let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
             let columns = &table.packs()[pack].columns;
             let batch = if table.packs()[pack].is_blob {
-                let mut read = BoundedRows::new(rows.len(), bytes_max);
+                let too_large = |rows, bytes_max| NodeError::ChunkTooLarge { rows, bytes_max };
+                let mut read = BoundedRows::new(rows.len(), bytes_max, too_large);
                 for piece in read.pieces() {
                     let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
                     read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
