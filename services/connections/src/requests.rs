@@ -14,7 +14,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
-use traffic::{Arriving, Form, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory};
+use traffic::{
+    Arriving, Form, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory, memory_full,
+};
 use wire::{Fault, Reason, asked_timeout};
 
 use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
@@ -134,13 +136,9 @@ impl Requests {
         request: Request<Incoming>,
         rule: CallRule,
     ) -> Result<(Request<Body>, InFlight), (Fault, Incoming)> {
-        let refused = |what: String, request: Request<Incoming>| {
-            (Fault::new(Reason::Overloaded, what), request.into_body())
-        };
         let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
             self.memory.count_refused();
-            let what = "other callers use all memory for requests and replies; try again later";
-            return Err(refused(what.into(), request));
+            return Err((memory_full(), request.into_body()));
         };
         let CallRule { message_bytes_max, streams, is_plain } = rule;
         let mut watch = None;
@@ -151,7 +149,7 @@ impl Requests {
                 watch = self.connection.watch();
                 if watch.is_none() {
                     let what = format!("a connection has at most {WATCHES_MAX} watches at a time");
-                    return Err(refused(what, request));
+                    return Err((Fault::new(Reason::Overloaded, what), request.into_body()));
                 }
                 None
             }

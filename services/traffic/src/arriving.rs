@@ -16,7 +16,7 @@ use wire::{Fault, Reason};
 use crate::form::Form;
 use crate::memory::holder::{Holder, WaitingStream};
 use crate::memory::waiting::StreamRoom;
-use crate::memory::{HeldBytes, TrafficMemory};
+use crate::memory::{HeldBytes, TrafficMemory, memory_full};
 
 /// The length of gRPC's prefix of each message: a flag and the message's length.
 const PREFIX_BYTES: usize = 5;
@@ -143,8 +143,7 @@ impl<B: http_body::Body> RequestBody<B> {
         let own = unfinished.held.bytes() + unfinished.complete.bytes();
         let Some(more) = self.memory.hold(data.len() as u64, own) else {
             self.memory.count_refused();
-            let what = "other callers use all memory for requests and replies; try again later";
-            return Err(Fault::new(Reason::Overloaded, what).into());
+            return Err(memory_full().into());
         };
         let held = std::mem::take(&mut unfinished.held);
         unfinished.held = held.and(more.held_by(&self.holder));

@@ -13,11 +13,10 @@ use http::HeaderMap;
 use http_body::Frame;
 use tonic::Status;
 use tonic::body::Body;
-use wire::{Fault, Reason};
 
 use crate::form::Form;
 use crate::memory::holder::Holder;
-use crate::memory::{HeldBytes, TrafficMemory};
+use crate::memory::{HeldBytes, TrafficMemory, memory_full};
 
 /// The maximum number of bytes of a reply that HTTP/2 gets in one part, from either tier. It is the size of the largest frame that query
 /// nodes accept from I/O nodes (`client/src/fetch/link.rs`).
@@ -110,10 +109,7 @@ impl<R: Unpin> http_body::Body for ReplyBody<R> {
                 }
                 None => {
                     self.memory.count_refused();
-                    let what =
-                        "other callers use all memory for requests and replies; try again later";
-                    let status = Fault::new(Reason::Overloaded, what).into();
-                    Poll::Ready(Some(self.end(status)))
+                    Poll::Ready(Some(self.end(memory_full().into())))
                 }
             },
             Some(Ok(Err(other))) => Poll::Ready(Some(Ok(other))),

@@ -26,5 +26,6 @@ pub use leaving::{IsCounted, PART_BYTES, ReplyBody};
 pub use memory::holder::Holder;
 pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};
 pub use memory::{
-    HeldBytes, NoRoom, TrafficMemory, connection_bytes, small_requests_max, window_bytes,
+    HeldBytes, NoRoom, TrafficMemory, connection_bytes, memory_full, small_requests_max,
+    window_bytes,
 };

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use scheduler::has_room;
 use tokio::time::Instant;
+use wire::{Fault, Reason};
 
 use self::holder::Holder;
 use self::waiting::{StreamRoom, WAITING_KEPT};
@@ -67,6 +68,12 @@ pub fn small_requests_max(max: u64) -> u32 {
 /// window of unread data.
 pub fn connection_bytes(max: u64) -> u64 {
     CONNECTION_BYTES + u64::from(window_bytes(max))
+}
+
+/// Returns the fault for a request or a reply for which the memory of a core's callers has no room.
+pub fn memory_full() -> Fault {
+    let what = "other callers use all memory for requests and replies; try again later";
+    Fault::new(Reason::Overloaded, what)
 }
 
 /// The memory of a core's callers. Only the core's thread takes memory; any thread may give it back.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
-use traffic::Arriving;
+use traffic::{Arriving, memory_full};
 use wire::fetch::fetch_request::Kind as Asked;
 use wire::fetch::fetch_response::Kind as Answer;
 use wire::fetch::{Batch, FetchRequest, Open, Opened, PredicateStep, Retire, Welcome};
@@ -267,8 +267,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
             let is_last = session.reads_too_slowly();
             drop(sessions);
             core.stats.shed.add(1);
-            let what = "other callers use all memory for requests and replies; try again later";
-            let fault = Fault::new(Reason::Overloaded, what);
+            let fault = memory_full();
             let held = core.traffic_memory.hold(reply::BATCH_BYTES, 0);
             if held.is_none() && is_last {
                 return Err(fault);
@@ -417,8 +416,7 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
         let room = core.traffic_memory.hold(schema.len() as u64, answer_held.bytes());
         let room = room.ok_or_else(|| {
             core.stats.shed.add(1);
-            let what = "other callers use all memory for requests and replies; try again later";
-            Fault::new(Reason::Overloaded, what)
+            memory_full()
         })?;
         Ok((projection, Opened { handle, schema, error: None }, room))
     });
