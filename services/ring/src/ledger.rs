@@ -97,12 +97,7 @@ impl Ledger {
         transfer: Transfer,
         buf: AlignedBuf,
     ) -> Result<(), AlignedBuf> {
-        if let Err((_, buf)) = self.transfer_queues.push(transfer, buf) {
-            add(&self.counters.transfers_refused, 1);
-            return Err(buf);
-        }
-        add(&self.counters.transfers_queued, 1);
-        Ok(())
+        self.transfer_queues.push(transfer, buf).map_err(|(_, buf)| buf)
     }
 
     /// Fills the free slots from the queues, and submits all operations that the backend was given. Returns false if
@@ -117,7 +112,6 @@ impl Ledger {
         match self.backend.submit() {
             Ok(()) => {
                 add(&self.counters.submits, 1);
-                raise(&self.counters.submit_batch_max, self.unsubmitted);
                 self.unsubmitted = 0;
                 true
             }
@@ -163,7 +157,6 @@ impl Ledger {
         self.backend.reap(into);
         if !into.is_empty() {
             add(&self.counters.reaps, 1);
-            raise(&self.counters.reap_batch_max, into.len() as u64);
         }
     }
 
@@ -205,8 +198,6 @@ impl Ledger {
         } else if outcome.is_ok() {
             add(&counters.reads_completed, 1);
             add(&counters.read_bytes, len as u64);
-        } else {
-            add(&counters.reads_failed, 1);
         }
         Delivery::ToSink { sink, tag, outcome, slot, buf }
     }
@@ -240,10 +231,7 @@ impl Ledger {
                 add(&counters.writes_completed, 1);
                 add(&counters.write_bytes, len as u64);
             }
-            (None, OpKind::Read) => {
-                add(&counters.owned_reads_completed, 1);
-                add(&counters.owned_read_bytes, len as u64);
-            }
+            (None, OpKind::Read) => {}
         }
         Delivery::ToFuture { reply, outcome: failure.map_or(Ok(()), Err), buf }
     }

@@ -57,7 +57,6 @@ struct Slab {
     path: PathBuf,
     len: u64,
     is_direct: bool,
-    is_preallocated: bool,
     is_read_only: bool,
     is_memory: bool,
     is_new: bool,
@@ -104,7 +103,7 @@ impl SlabFile {
             }
             Err(error) => return Err(SlabError::of(path, "open", 0, error)),
         };
-        let (len, is_preallocated) = prepare(path, &file, options)?;
+        let len = prepare(path, &file, options)?;
         // Narrow the mode only after locking, so that the slab of another node is left as it is.
         let narrowed_from = match options.read_only {
             true => None,
@@ -127,7 +126,6 @@ impl SlabFile {
             path: path.into(),
             len,
             is_direct,
-            is_preallocated,
             is_read_only: options.read_only,
             is_memory: is_memory(&file),
             is_new,
@@ -147,7 +145,6 @@ impl SlabFile {
             path: name.clone().into(),
             len,
             is_direct: true,
-            is_preallocated: true,
             is_read_only: false,
             is_memory: false,
             is_new: false,
@@ -171,13 +168,6 @@ impl SlabFile {
     /// Returns whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.0.is_direct
-    }
-
-    /// Returns whether no write can fail because the filesystem is full: opening the slab allocated its whole size, or
-    /// the slab is a block device. False if the filesystem cannot preallocate, or a file was opened read-only or
-    /// without a size.
-    pub fn is_preallocated(&self) -> bool {
-        self.0.is_preallocated
     }
 
     /// Returns whether the slab was opened read-only.
@@ -314,8 +304,8 @@ fn without_direct(path: &Path, options: OpenOptions, why: &str) -> Result<(File,
 }
 
 /// Locks the file. If a size is configured, gives it to a regular file that is not read-only, and checks that any other
-/// file or device has it. Returns the number of usable bytes, and whether all of them are allocated.
-fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, bool), SlabError> {
+/// file or device has it. Returns the number of usable bytes.
+fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<u64, SlabError> {
     let wanted = options.size.unwrap_or(0);
     let failed = |doing| move |error| SlabError::of(path, doing, wanted, error);
     lock(file).map_err(|error| match error {
@@ -333,12 +323,12 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
         |bytes| Err(SlabError::TooSmall { path: path.into(), actual_bytes: actual, bytes });
     match options.size {
         None if whole == 0 => too_small(SECTOR_BYTES as u64),
-        None => Ok((whole, kind.is_block_device())),
+        None => Ok(whole),
         Some(size) if kind.is_block_device() || options.read_only => {
             if whole < size {
                 too_small(size)
             } else {
-                Ok((size, kind.is_block_device()))
+                Ok(size)
             }
         }
         // Check the space before allocating, because allocating would fill the filesystem before it fails.
@@ -346,10 +336,10 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
             Err(failed("allocate")(io::Error::from_raw_os_error(libc::ENOSPC)))
         }
         Some(size) => match fallocate(file, FallocateFlags::empty(), 0, size as i64) {
-            Ok(()) => Ok((size, true)),
+            Ok(()) => Ok(size),
             Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {
                 file.set_len(size.max(actual)).map_err(failed("grow"))?;
-                Ok((size, false))
+                Ok(size)
             }
             Err(errno) => {
                 // Undo a partial allocation. If this fails too, the first error is still the one to report.

@@ -36,26 +36,16 @@ counters! {
     reads_submitted,
     /// Reads that succeeded while their sink existed.
     reads_completed,
-    /// Reads that failed while their sink existed.
-    reads_failed,
     /// Reads that ended, successfully or not, after their sink was dropped.
     reads_orphaned,
     /// Bytes of the reads in `reads_completed`.
     read_bytes,
-    /// Transfers (writes, fsyncs, owned reads) accepted.
-    transfers_queued,
-    /// Transfers refused because their queue was full.
-    transfers_refused,
     /// Transfers discarded before submission because their future was dropped.
     transfers_discarded,
     /// Writes that succeeded.
     writes_completed,
     /// Bytes of successful writes.
     write_bytes,
-    /// Owned reads that succeeded.
-    owned_reads_completed,
-    /// Bytes of successful owned reads.
-    owned_read_bytes,
     /// Fsyncs that succeeded.
     fsyncs_completed,
     /// Transfers that failed.
@@ -66,14 +56,10 @@ counters! {
     sink_panics,
     /// Number of batches of operations that were submitted.
     submits,
-    /// Number of operations in the largest batch that was submitted.
-    submit_batch_max,
     /// Number of times that the kernel was out of resources for a batch, so that it had to be submitted again.
     submits_deferred,
     /// Number of batches of completions that were collected.
     reaps,
-    /// Number of completions in the largest batch that was collected.
-    reap_batch_max,
     /// Gauge: reads waiting for a slot.
     queue_len,
     /// Maximum number of reads that waited for a slot.

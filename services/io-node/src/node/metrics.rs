@@ -50,6 +50,9 @@ telemetry::metrics! {
     RING_TRANSFERS = Gauge "bireme.io.ring.transfers.queue" "{operation}" ["core"] "Writes, flushes, and reads for reclaiming and scrubbing that wait on a core";
     RING_DURATION = Histogram "bireme.io.ring.read.duration" "s" ["core"] "From a read's submission to its completion, by core";
     RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations resubmitted after a short transfer or a shortage in the kernel";
+    RING_DEFERRED = Counter "bireme.io.ring.submits.deferred" "{submit}" ["core"] "Submissions that the kernel refused for lack of resources, and that were tried again";
+    RING_FAILED = Counter "bireme.io.ring.transfers.failures" "{operation}" ["core"] "Writes, flushes, and reads for reclaiming and scrubbing that failed";
+    RING_PANICS = Counter "bireme.io.ring.panics" "{panic}" ["core"] "Panics while a completed read was processed; each is a defect of the node";
     DRIVE_READS = Counter "bireme.io.drive.reads" "{read}" ["drive"] "Reads of a drive that succeeded; rows divided by reads shows the effect of coalescing";
     DRIVE_BYTES = Counter "bireme.io.drive.read" "By" ["drive"] "Bytes of the reads that succeeded";
     DRIVE_FAILED = Counter "bireme.io.drive.failures" "{read}" ["drive"] "Reads of a drive that failed";
@@ -173,6 +176,9 @@ fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {
         samples.add(&RING_TRANSFERS, &[&number], core.ring.transfer_queue_len);
         samples.add(&RING_DURATION, &[&number], together(core.histograms.reads.iter()));
         samples.add(&RING_RETRIES, &[&number], core.ring.retries);
+        samples.add(&RING_DEFERRED, &[&number], core.ring.submits_deferred);
+        samples.add(&RING_FAILED, &[&number], core.ring.transfers_failed);
+        samples.add(&RING_PANICS, &[&number], core.ring.sink_panics);
     }
 }
 
