@@ -124,7 +124,7 @@ fn overflows<F: Form>(line: &Line, head: LineHead, tag: u32) -> bool {
 
 /// Returns the line, and the entry in it, of a slot in the overflow lines of the page that begins with line `first`.
 #[inline]
-fn overflow_slot<F: Form>(first: usize, slot: usize) -> (usize, usize) {
+pub fn overflow_slot<F: Form>(first: usize, slot: usize) -> (usize, usize) {
     (first + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
 }
 

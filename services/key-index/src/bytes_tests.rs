@@ -2,6 +2,7 @@
 
 use crate::build::KeyHashes;
 use crate::files::DataFile;
+use crate::fuzz_tests::correct;
 use crate::line::PAGE_BYTES;
 use crate::run::Run;
 use crate::{KeyIndexError, KeyType, Loading};
@@ -85,4 +86,22 @@ fn a_run_is_loaded_piece_by_piece() {
     newer[8] = 2;
     let unknown = KeyIndexError::UnknownVersion { found: 2, known: 1 };
     assert_eq!(Run::from_bytes(&newer).unwrap_err(), unknown);
+}
+
+#[test]
+fn a_spilled_entry_before_those_of_its_buckets_page_is_refused() {
+    let mut hashes = KeyHashes::default();
+    (0..100).for_each(|_| hashes.push(Some(u64::MAX)));
+    let file = DataFile { path: "data/0.lance".into(), fragment: 0, rows: 100 };
+    let run = Run::build(1, KeyType::Decimal { scale: -2 }, vec![file], &hashes).unwrap();
+    let mut bytes = run.to_bytes();
+    // A line and all overflow slots of the page hold 63 entries; the others are spilled.
+    assert_eq!(run.spilled_entries(), 37);
+    let tag = bytes.len() - PAGE_BYTES + 4;
+    bytes[tag..tag + 4].fill(0);
+    let head = Loading::head_len(&bytes).unwrap();
+    correct(&mut bytes, head);
+    let reason = "a spilled entry belongs before an entry in its bucket's page";
+    let refused = Run::from_bytes(&bytes).unwrap_err();
+    assert_eq!(refused, KeyIndexError::CorruptHead { reason });
 }

@@ -1,5 +1,6 @@
 //! Checks persisted pages, so that look-ups can rely on them.
 
+use crate::body::overflow_slot;
 use crate::geometry::{Geometry, page_and_line};
 use crate::line::{Form, Line, PAGE_LINES};
 use crate::spill::Spilled;
@@ -55,8 +56,9 @@ impl Checked {
         overflow_is_empty_from::<F>(overflow, slots)
     }
 
-    /// Checks the spilled entries: their order, that their buckets, tags and ranks are in range, and that the entries'
-    /// buckets, and no others, are marked as spilled.
+    /// Checks the spilled entries: their order, that they come after their bucket's entries in the page, that their
+    /// buckets, tags and ranks are in range, and that the entries' buckets, and no others, are marked as spilled. All
+    /// pages must have been checked before.
     pub fn spill<F: Form>(
         &mut self,
         spilled: &[Spilled],
@@ -71,9 +73,13 @@ impl Checked {
             return Err("a spilled entry is of no bucket or no row");
         }
         for bucket in spilled.chunk_by(|a, b| a.bucket == b.bucket) {
-            let (page, line) = page_and_line::<F>(bucket[0].bucket);
-            if !F::head(&lines[page * PAGE_LINES + line]).is_spilled {
+            let (page, home) = page_and_line::<F>(bucket[0].bucket);
+            let page = &lines[page * PAGE_LINES..][..PAGE_LINES];
+            if !F::head(&page[home]).is_spilled {
                 return Err("an entry is spilled of a bucket that does not spill");
+            }
+            if (bucket[0].tag, bucket[0].rank) <= last_in_page::<F>(page, home) {
+                return Err("a spilled entry belongs before an entry in its bucket's page");
             }
             self.spilling_buckets = self.spilling_buckets.wrapping_sub(1);
         }
@@ -88,6 +94,17 @@ impl Checked {
 /// Returns whether a run of this shape with `rows` rows may have the spilled entry `entry`.
 pub fn is_possible<F: Form>(entry: Spilled, geometry: Geometry, rows: u32) -> bool {
     u64::from(entry.bucket) < geometry.buckets() && entry.tag <= F::TAG_MAX && entry.rank < rows
+}
+
+/// Returns the tag and the rank of the last entry in its page of a bucket that spills, which is line `home` of `page`.
+fn last_in_page<F: Form>(page: &[Line], home: usize) -> (u32, u32) {
+    let head = F::head(&page[home]);
+    let (line, way) = match usize::from(head.overflow_entries) {
+        // A bucket that spills has a full line.
+        0 => (home, F::WAYS - 1),
+        others => overflow_slot::<F>(0, usize::from(head.overflow_start) + others - 1),
+    };
+    (F::tag(&page[line], way), F::rank(&page[line], way))
 }
 
 /// Checks the first `entries` entries of a line. The others must be free.

@@ -40,7 +40,7 @@ fn subject(rng: &mut StdRng) -> Run {
 }
 
 /// Corrects all checksums of a persisted run, as far as its head can be understood.
-fn correct(bytes: &mut [u8], head_len: usize) {
+pub fn correct(bytes: &mut [u8], head_len: usize) {
     let Some((head, pages)) = bytes.split_at_mut_checked(head_len) else { return };
     let sum = head_checksum(head).to_le_bytes();
     head[CRC_AT..CRC_AT + 4].copy_from_slice(&sum);
