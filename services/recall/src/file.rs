@@ -9,6 +9,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
 
 use crate::curve::{Curve, CurveOfK, Point};
+use crate::grid::{CANDIDATES_MAX, K_MAX};
 
 /// Maximum size of a file, in bytes. A curve has a few hundred points of about 100 bytes.
 pub const CURVE_BYTES_MAX: usize = 4 << 20;
@@ -82,7 +83,8 @@ fn crc(bytes: &[u8]) -> u32 {
 fn check(curve: &Curve) -> Result<(), CurveError> {
     let ensure = |is_right: bool, field| is_right.then_some(()).ok_or(CurveError::Value { field });
     ensure(!curve.of_k.is_empty(), "list of k")?;
-    ensure(curve.of_k.is_sorted_by(|a, b| a.k < b.k) && curve.of_k[0].k > 0, "list of k")?;
+    ensure(curve.of_k.is_sorted_by(|a, b| a.k < b.k), "list of k")?;
+    ensure(curve.of_k.iter().all(|of_k| (1..=K_MAX).contains(&of_k.k)), "list of k")?;
     ensure(curve.question_count > 0, "number of questions")?;
     ensure(!curve.index.segments.is_empty(), "list of segments")?;
     curve.of_k.iter().try_for_each(|of_k| {
@@ -93,7 +95,7 @@ fn check(curve: &Curve) -> Result<(), CurveError> {
         points.iter().chain([default]).try_for_each(|point| {
             let Point { nprobes, candidates, recall, low, cost } = point;
             ensure(*nprobes > 0, "nprobes")?;
-            ensure(*candidates > 0, "number of candidates")?;
+            ensure((1..=CANDIDATES_MAX).contains(candidates), "number of candidates")?;
             ensure((0.0..=1.0).contains(recall), "recall")?;
             ensure((0.0..=*recall).contains(low), "lower bound")?;
             ensure(cost.is_finite() && *cost > 0.0, "cost")
@@ -145,6 +147,8 @@ mod tests {
         for (problem, field) in [
             (changed(|it| it.of_k.clear()), "list of k"),
             (changed(|it| it.of_k.push(it.of_k[0].clone())), "list of k"),
+            (changed(|it| it.of_k[0].k = 0), "list of k"),
+            (changed(|it| it.of_k[0].k = 1001), "list of k"),
             (changed(|it| it.question_count = 0), "questions"),
             (changed(|it| it.index.segments.clear()), "segments"),
             (changed(|it| it.of_k[0].points.clear()), "points"),
@@ -154,6 +158,8 @@ mod tests {
             (changed(|it| it.of_k[0].points[0].cost = 0.0), "cost"),
             (changed(|it| it.of_k[0].default.nprobes = 0), "nprobes"),
             (changed(|it| it.of_k[0].default.candidates = 0), "candidates"),
+            (changed(|it| it.of_k[0].points[0].candidates = 10_001), "candidates"),
+            (changed(|it| it.of_k[0].default.candidates = u32::MAX), "candidates"),
         ] {
             assert!(problem.contains(field), "{problem}: {field}");
         }
@@ -180,10 +186,10 @@ mod tests {
             match decode(&bytes) {
                 // A curve that is accepted can be used.
                 Ok(curve) => {
-                    if let Ok(it) =
-                        curve.choose(rng.random_range(1..2000), rng.random_range(0.01..0.99))
-                    {
+                    let k = rng.random_range(1..2000);
+                    if let Ok(it) = curve.choose(k, rng.random_range(0.01..0.99)) {
                         assert!(it.nprobes > 0 && it.refine_factor > 0);
+                        assert!(k * it.refine_factor < CANDIDATES_MAX + k);
                     }
                     encode(&curve).unwrap();
                 }

@@ -4,6 +4,9 @@
 /// how many candidates more than needed are scored for a k between two of them.
 pub const KS: [u32; 8] = [1, 10, 20, 50, 100, 200, 500, 1000];
 
+/// The largest number of rows for which a curve is measured.
+pub const K_MAX: u32 = KS[KS.len() - 1];
+
 /// Maximum number of candidates of a measured setting: those of the largest k with the default refine factor.
 pub const CANDIDATES_MAX: u32 = 10_000;
 

@@ -30,5 +30,5 @@ pub use choose::{NoSetting, Setting};
 pub use curve::{Curve, CurveOfK, Fit, IndexBuild, Point, Questions, Shown};
 pub use file::{CURVE_BYTES_MAX, CurveError, decode, encode};
 pub use files::{CurveFileError, CurveFiles};
-pub use grid::{CANDIDATES_MAX, KS, factors, nprobes_ladder, searched_candidates};
+pub use grid::{CANDIDATES_MAX, K_MAX, factors, nprobes_ladder, searched_candidates};
 pub use tally::{Measured, SearchesFor, Tally, Trial};

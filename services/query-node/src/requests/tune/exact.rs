@@ -5,7 +5,7 @@
 
 use address::RowAddr;
 use futures::{FutureExt, StreamExt, stream};
-use recall::KS;
+use recall::K_MAX;
 
 use super::questions::TuneQuestion;
 use super::{PART_TIMEOUT, Progress, Tune, report};
@@ -24,7 +24,7 @@ const QUESTIONS_CONCURRENT: usize = 8;
 
 /// The number of nearest rows that are kept for each question: as many as the largest measured k, the question's own
 /// row, and some more that may be as near as the last one.
-pub const KEPT: usize = KS[KS.len() - 1] as usize + 24;
+pub const KEPT: usize = K_MAX as usize + 24;
 
 /// Returns the nearest rows of each question without the question's own row, nearest first.
 pub async fn exact_answers(
