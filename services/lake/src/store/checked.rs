@@ -10,7 +10,8 @@
 //! Lance, and a writer may exchange the file in between. A read that includes an object's last bytes includes its
 //! footer, and is checked as
 //!
-//! - a manifest (`manifest.rs`): its size, the number of its entries, its schema, and its base paths;
+//! - a manifest (`manifest.rs`): its size, the numbers of its entries and its rows, its schema, its base paths, and
+//!   stable row ids (`row_ids.rs`);
 //! - a data or index file (`lance_file.rs`): the byte ranges in its footer, its columns and their pages, and its
 //!   schema;
 //! - a deletion file (`deletions.rs`), which is read whole: the lengths of its compressed parts.
@@ -30,6 +31,7 @@ mod deletions;
 mod lance_file;
 mod manifest;
 mod message;
+mod row_ids;
 #[cfg(test)]
 mod tests;
 
@@ -122,7 +124,8 @@ impl CheckedStore {
                 _ => lance_file::metadata_start(tail, meta.size),
             };
             let mut tail = bytes.clone();
-            // At most two more reads: the first may bring the tables, which say that the metadata begins even earlier.
+            // At most two more reads: the first may bring the tables, or a manifest's message, which say that the
+            // metadata begins even earlier.
             let metadata = loop {
                 let have = meta.size - tail.len() as u64;
                 match metadata_start(&tail).map_err(damaged)? {
@@ -133,7 +136,7 @@ impl CheckedStore {
             };
             if let Some(metadata) = metadata {
                 match kind {
-                    FileKind::Manifest => manifest::check(&metadata),
+                    FileKind::Manifest => manifest::check(&metadata, meta.size),
                     _ => lance_file::check(&metadata, meta.size),
                 }
                 .map_err(damaged)?;

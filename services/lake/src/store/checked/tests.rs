@@ -33,9 +33,15 @@ fn nested(depth: u64) -> Vec<u8> {
 }
 
 fn manifest_of(message: &[u8]) -> Vec<u8> {
-    let mut file = (message.len() as u32).to_le_bytes().to_vec();
+    manifest_with(&[], message)
+}
+
+/// A manifest with a section of indexes.
+fn manifest_with(indexes: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut file = indexes.to_vec();
+    file.extend((message.len() as u32).to_le_bytes());
     file.extend(message);
-    file.extend(0u64.to_le_bytes());
+    file.extend((indexes.len() as u64).to_le_bytes());
     file.extend([0, 0, 2, 0]);
     file.extend(MAGIC);
     file
@@ -163,6 +169,66 @@ async fn manifests() {
     let mut file = manifest_of(&nested(1));
     file[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     refused(PATH, file, "says that it has 4294967295 bytes").await;
+}
+
+#[tokio::test]
+async fn indexes_in_manifests() {
+    const PATH: &str = "t/_versions/1.manifest";
+    let manifest = |indexes: &[u8], at: u64| {
+        let section = [&(indexes.len() as u32).to_le_bytes(), indexes].concat();
+        manifest_with(&section, &number(6, at))
+    };
+    let indexes = bytes(1, &bytes(10, &[]).repeat(100)).repeat(100);
+    // The first read brings the message in part, in whole, or with the section.
+    for tail in [20, 30, 1 << 20] {
+        read(PATH, manifest(&indexes, 0), tail).await.unwrap();
+    }
+    let empty = bytes(1, &[]).repeat((1 << 22) + 1);
+    refused(PATH, manifest(&empty, 0), "more than 4194304 entries").await;
+    let files = bytes(1, &bytes(10, &[]).repeat((1 << 22) + 1));
+    refused(PATH, manifest(&files, 0), "more than 4194304 entries").await;
+    refused(PATH, manifest(&[0x0a, 5], 0), "breaks off").await;
+    refused(PATH, manifest(&indexes, 1 << 40), "its section of indexes is at 1099511627776").await;
+    let mut file = manifest(&indexes, 0);
+    file[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    refused(PATH, file, "its section of indexes has no 4294967295 bytes").await;
+}
+
+#[tokio::test]
+async fn row_ids_in_manifests() {
+    const PATH: &str = "t/_versions/1.manifest";
+    let segment = |kind, start, end| bytes(kind, &[number(1, start), number(2, end)].concat());
+    let manifest = |rows, segments: &[Vec<u8>]| {
+        let sequence: Vec<u8> = segments.iter().flat_map(|it| bytes(1, it)).collect();
+        manifest_of(&bytes(2, &[bytes(5, &sequence), number(4, rows)].concat()))
+    };
+    let wide = |id: u64| bytes(3, &bytes(2, &id.to_le_bytes()));
+    let based = |base| bytes(1, &[number(1, base), bytes(2, &[0, 0])].concat());
+    for segments in [
+        vec![segment(1, 5, 105)],
+        vec![segment(1, 5, 55), segment(1, 105, 155)],
+        // Each byte of a sequence may stand for eight ids that are no row's.
+        vec![segment(2, 0, 120)],
+        vec![segment(3, 0, 120)],
+        vec![bytes(4, &wide(1 << 40)), bytes(5, &based(1 << 40))],
+    ] {
+        read(PATH, manifest(100, &segments), 48).await.unwrap();
+    }
+    for kind in 1..=3 {
+        let why = "a fragment of 100 rows has ranges of 549755813888 row ids";
+        refused(PATH, manifest(100, &[segment(kind, 0, 1 << 39)]), why).await;
+        let halves = [segment(kind, 0, 1 << 38), segment(kind, 1 << 38, 1 << 39)];
+        refused(PATH, manifest(100, &halves), why).await;
+        let parts = [segment(kind, 0, 100), segment(kind, 0, 1 << 39)].concat();
+        refused(PATH, manifest(100, &[parts]), "is not one range or array").await;
+    }
+    let large = [segment(1, 1 << 52, (1 << 52) + 100), bytes(4, &wide(1 << 52))];
+    for segment in large.into_iter().chain([bytes(5, &based(1 << 52))]) {
+        refused(PATH, manifest(100, &[segment]), "has the row id 45035").await;
+    }
+    let rows = |fragments| bytes(2, &number(4, u64::from(u32::MAX))).repeat(fragments);
+    read(PATH, manifest_of(&rows(256)), 48).await.unwrap();
+    refused(PATH, manifest_of(&rows(257)), "more than 1099511627776 rows").await;
 }
 
 #[tokio::test]
