@@ -8,10 +8,11 @@ use arrow::array::{ArrayRef, new_empty_array};
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use lance::dataset::scanner::Scanner;
 use lance_table::format::Fragment;
+use tokio::task::yield_now;
 
 use super::beside::beside;
 use super::hit::addresses;
@@ -191,11 +192,15 @@ impl Table {
         within: Option<&[Fragment]>,
         found: &mut HashMap<ScalarValue, RowAddr>,
     ) -> lance::Result<()> {
-        let batch = self.key_scanner(column, values, within)?.try_into_batch().await?;
-        let keys = batch.column(0);
-        for (at, addr) in addresses(&batch)?.enumerate() {
-            let value = ScalarValue::try_from_array(keys, at)?;
-            found.entry(value).and_modify(|first| *first = addr.min(*first)).or_insert(addr);
+        // All rows of a key that many rows have may not fit into memory, so only a batch of them is kept at a time.
+        let mut batches = self.key_scanner(column, values, within)?.try_into_stream().await?;
+        while let Some(batch) = batches.try_next().await? {
+            let keys = batch.column(0);
+            for (at, addr) in addresses(&batch)?.enumerate() {
+                let value = ScalarValue::try_from_array(keys, at)?;
+                found.entry(value).and_modify(|first| *first = addr.min(*first)).or_insert(addr);
+            }
+            yield_now().await;
         }
         Ok(())
     }

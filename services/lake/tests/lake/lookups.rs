@@ -364,3 +364,23 @@ async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yield
     assert!((&mut direct).now_or_never().is_none(), "7,000 deleted rows are skipped");
     assert_eq!(direct.await.unwrap(), [row(12_000)]);
 }
+
+#[test]
+fn a_key_of_many_rows_is_scanned_in_pieces() {
+    const ROWS: i64 = 1_500_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let place = TablePlace::new();
+    // The key is in all rows but the first 10.
+    let numbers = Int64Array::from_iter_values((0..ROWS).map(|row| i64::from(row >= 10)));
+    let batch = RecordBatch::try_from_iter([("number", Arc::new(numbers) as ArrayRef)]).unwrap();
+    let table = runtime.block_on(async {
+        write(&place.uri(), &[batch], PLAIN).await;
+        lake().open(&place.uri()).await.unwrap()
+    });
+    let keys = ["1", "0", "2"].map(str::to_owned);
+    let look_up = || runtime.block_on(table.lookup_texts(Some("number"), &keys)).unwrap();
+    // A key and an address of each row would take 24 MB.
+    let found = fuzz::within(8 << 20, look_up);
+    let row = |row| Some(RowAddr::new(0, row));
+    assert_eq!(found, [row(10), row(0), None]);
+}
