@@ -51,7 +51,10 @@ pub(crate) async fn open_file(
     let store = LanceStore::from_uri_and_params(registry, table.as_str(), &params);
     let opened = opener.with_open_timeout(table.as_str(), store).await;
     let (store, folder) = opened.map_err(|error| fault_of(&error))?;
-    let path_in_store = path.as_str().split('/').fold(folder, |path, part| path.join(part));
+    // `Path::join` would encode letters of a branch's name that are outside ASCII.
+    let path_in_store = Path::parse(format!("{folder}/{}", path.as_str())).map_err(|error| {
+        fault_of(&diagnose(table.as_str(), LanceError::from(StoreError::from(error))))
+    })?;
     let (size, store) = (OnceLock::new(), Arc::clone(&store.inner));
     let file = StoredFile {
         table: table.clone(),
