@@ -9,7 +9,7 @@ use address::RowAddr;
 use futures::{StreamExt, TryStreamExt, stream};
 use tables::{DeletedRows, FragmentInfo};
 
-use crate::error::Result;
+use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 /// The maximum number of fragments whose deletions or row ids are loaded at the same time. Like `FRAGMENTS_OPENING_MAX`
@@ -74,7 +74,7 @@ impl Table {
 
     /// Returns the position of each of `rows`, which are live.
     ///
-    /// Errors: `FragmentNotFound`, and those of the store, which deletions are read from.
+    /// Errors: `FragmentNotFound`, `Corrupt`, and those of the store, which deletions are read from.
     pub async fn positions_of(&self, rows: &[RowAddr]) -> Result<Vec<u64>> {
         self.check_all_rows_shown()?;
         let begins: HashMap<u32, u64> =
@@ -82,9 +82,15 @@ impl Table {
         let deleted = self.deleted_of(rows.iter().map(|row| row.fragment())).await?;
         let position = |row: &RowAddr| {
             let fragment = row.fragment();
-            begins[&fragment] + u64::from(row.offset()) - deleted[&fragment].before(row.offset())
+            let begin = begins.get(&fragment).ok_or_else(|| LakeError::Corrupt {
+                uri: self.uri().to_owned(),
+                why: format!(
+                    "by its manifest, no row of fragment {fragment} is live, but {row:?} is"
+                ),
+            })?;
+            Ok(begin + u64::from(row.offset()) - deleted[&fragment].before(row.offset()))
         };
-        Ok(rows.iter().map(position).collect())
+        rows.iter().map(position).collect()
     }
 
     /// Returns the fragments that have live rows, each with the position of its first one.

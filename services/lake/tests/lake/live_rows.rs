@@ -7,7 +7,7 @@ use lake::{LakeError, OrderBy};
 use lance::Dataset;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
-use crate::fixture::{KINDS, TablePlace, lake, write_with_history};
+use crate::fixture::{KINDS, PLAIN, TablePlace, address_of, lake, rows, write, write_with_history};
 
 /// Returns the addresses of the rows that a scan returns, in its order.
 async fn scanned(uri: &str, set: impl FnOnce(&mut Scanner)) -> Vec<RowAddr> {
@@ -47,6 +47,33 @@ async fn positions_are_those_of_a_scan() {
         let known: Vec<_> = positions.iter().copied().filter(|&at| at < rows).collect();
         assert_eq!(of_rows, known, "{kind:?}");
     }
+}
+
+#[tokio::test]
+async fn a_live_row_of_a_fragment_without_live_rows_is_an_error() {
+    let place = TablePlace::new();
+    let mut dataset = write(&place.uri(), &[rows(0, 100), rows(100, 200)], PLAIN).await;
+    dataset.delete("id = 150").await.unwrap();
+    // In the last manifest, one row of the second fragment is deleted (field 4 of `DeletionFile`) of 100 (field 4 of
+    // `DataFragment`, the next one). Now, all 100 are.
+    let path = place.file("table").join("_versions");
+    let mut damaged = 0;
+    for file in std::fs::read_dir(path).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        while let Some(at) = bytes.windows(4).position(|it| it == [0x20, 1, 0x20, 100]) {
+            bytes[at + 1] = 100;
+            damaged += 1;
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert!(damaged > 0);
+    let table = lake().open(&place.uri()).await.unwrap();
+    let row = RowAddr::new(1, 2);
+    assert_eq!(table.missing(&[row]).await.unwrap(), [0; 0]);
+    let error = table.positions_of(&[RowAddr::new(0, 0), row]).await.unwrap_err();
+    assert!(matches!(error, LakeError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("no row of fragment 1 is live"), "{error}");
 }
 
 #[tokio::test]
