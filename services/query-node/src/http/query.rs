@@ -12,7 +12,6 @@ use wire::query::{SearchRequest, Stage, Vector};
 use super::answer::{Answer, ArrowWriter, Reply, json};
 use super::columns::selection;
 use super::query_body::{QueryBody, Vectors};
-use super::row_filter::check_row_ids;
 use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
 use crate::call::{Call, StreamContext};
@@ -164,9 +163,6 @@ fn small(field: &'static str, number: Option<u64>) -> Result<u32> {
 
 /// Returns a request with the fields that all kinds of searches share.
 fn search_request(body: &mut QueryBody, open: &OpenTable, shape: &Shape) -> Result<SearchRequest> {
-    if let Some(filter) = &body.filter {
-        check_row_ids(open, filter)?;
-    }
     let k = match body.k {
         None => 10,
         k => small("k", k)?,

@@ -1,7 +1,6 @@
 //! Filters that name rows by their ids or positions.
 
 use crate::error::{QueryError, Result};
-use crate::tables::OpenTable;
 
 /// A filter that names rows by their ids or positions, as `take_row_ids` and `take_offsets` of LanceDB's clients send it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,17 +51,6 @@ fn row_list(filter: &str, most: usize) -> Option<RowFilter> {
     }
     let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
     numbers.collect::<Option<_>>().map(form)
-}
-
-/// Refuses a filter with `_rowid` on a table with stable row ids. Lance would compare it with the stable ids, but the
-/// ids that this node returns are addresses.
-pub fn check_row_ids(open: &OpenTable, filter: &str) -> Result<()> {
-    if open.table.has_stable_row_ids() && filter.contains("_rowid") {
-        let problem = "a filter with `_rowid` is served for this table, whose rows have stable ids, only as \
-                       `_rowid IN (…)` without a search";
-        return Err(QueryError::NotBuilt { problem: problem.into() });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

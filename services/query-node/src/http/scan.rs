@@ -15,7 +15,7 @@ use spelling::counted;
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use super::columns::selection;
 use super::query_body::QueryBody;
-use super::row_filter::{RowFilter, check_row_ids};
+use super::row_filter::RowFilter;
 use crate::admission::Ask;
 use crate::call::{Call, StreamContext};
 use crate::call_rules::TAKE_ROWS_MAX;
@@ -223,9 +223,6 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
             table.live_rows_at(&positions).await?.into_iter().flatten().collect()
         }
         None => {
-            if let Some(filter) = filter {
-                check_row_ids(&open, filter)?;
-            }
             let hits = match (filter, order) {
                 (Some(filter), None) => table.search_filter(filter, end).await?,
                 (filter, order) => {

@@ -7,7 +7,7 @@ use lance::dataset::WriteParams;
 use wire::{Fault, Reason};
 
 use crate::node::{addresses, near, serve, words};
-use crate::table::{ROWS, TestTable, address_of, is_live, live, rows, text, vector};
+use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, live, rows, text, vector};
 
 fn with(mut request: SearchRequest, table: &str, filter: &str) -> SearchRequest {
     request.table = table.into();
@@ -77,17 +77,32 @@ async fn a_filter_on_positions_is_refused_with_a_sentence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_of_rows_with_stable_ids_are_compared_where_lance_reads_them() {
+async fn ids_of_rows_with_stable_ids_are_addresses_and_compared_where_lance_reads_them() {
     let table = TestTable::nowhere();
     let batch = rows(0..ROWS);
-    let params = WriteParams { enable_stable_row_ids: true, ..Default::default() };
+    let params = WriteParams {
+        enable_stable_row_ids: true,
+        max_rows_per_file: FIRST as usize,
+        ..Default::default()
+    };
     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
     Dataset::write(reader, &table.uri, Some(params)).await.unwrap();
     table.delete("id % 10 = 7").await;
     let (_node, client) = serve(&[("t", &table)]).await;
-    let found = client.search(with(by_filter(9), "t", "_rowaddr < 20 AND id > 10")).await.unwrap();
-    let expected: Vec<u64> = (11..20).filter(|id| is_live(*id)).map(|id| id as u64).collect();
-    assert_eq!(addresses(&found.rows), expected);
-    let fault = client.search(with(near(vector(1), 5), "t", "_rowaddr < 20")).await.unwrap_err();
-    assert_refused(fault, "the table has stable row ids");
+    let expected: Vec<_> =
+        (2010..2020).filter(|id| is_live(*id)).map(|id| address_of(id).to_u64()).collect();
+    let (first, end) = (expected[0], address_of(2020).to_u64());
+    for column in ["_rowaddr", "_rowid"] {
+        let filter = format!("{column} >= {first} AND {column} < {end} AND id > 10");
+        let found = client.search(with(by_filter(20), "t", &filter)).await.unwrap();
+        assert_eq!(addresses(&found.rows), expected, "{column}");
+        let count =
+            CountRequest { table: "t".into(), filter: filter.clone(), ..Default::default() };
+        assert_eq!(client.count(count).await.unwrap().rows, expected.len() as u64, "{column}");
+        let after = SearchRequest { filter_after: true, ..near(vector(2012), 1) };
+        let found = client.search(with(after, "t", &filter)).await.unwrap();
+        assert_eq!(addresses(&found.rows), [address_of(2012).to_u64()], "{column}");
+        let fault = client.search(with(near(vector(1), 5), "t", &filter)).await.unwrap_err();
+        assert_refused(fault, "the table has stable row ids");
+    }
 }

@@ -10,9 +10,10 @@ use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 impl Table {
-    /// Returns `expr`, a parsed `filter`, with the columns of a row that every search through Lance's scanner knows.
-    /// The scanner does not read addresses for a search by vectors or words, but it reads row ids. Without stable row
-    /// ids, a row's id is its address.
+    /// Returns `expr`, a parsed `filter`, with one name for both columns that have a row's address: `_rowaddr` and, as
+    /// in answers, `_rowid`. The name is the one that Lance's scanner knows in most searches. Without stable row ids, it
+    /// reads ids, which are the addresses, also for a search by vectors or words. With stable row ids, it would compare
+    /// `_rowid` with these.
     ///
     /// Errors: `BadFilter` if the filter names `_rowoffset`, which Lance plans and then can't read.
     pub(super) fn with_row_columns(&self, filter: &str, expr: Expr) -> Result<Expr> {
@@ -22,12 +23,16 @@ impl Table {
                 why: format!("a filter can't compare `{ROW_OFFSET}`; compare `{ROW_ADDR}`"),
             });
         }
-        if self.has_stable_row_ids() || !names(&expr, ROW_ADDR) {
+        let (from, to) = match self.has_stable_row_ids() {
+            true => (ROW_ID, ROW_ADDR),
+            false => (ROW_ADDR, ROW_ID),
+        };
+        if !names(&expr, from) {
             return Ok(expr);
         }
         let rename = |part| match part {
-            Expr::Column(column) if column.name == ROW_ADDR => {
-                Ok(Transformed::yes(Expr::Column(Column::from_name(ROW_ID))))
+            Expr::Column(column) if column.name == from => {
+                Ok(Transformed::yes(Expr::Column(Column::from_name(to))))
             }
             other => Ok(Transformed::no(other)),
         };
@@ -47,8 +52,8 @@ impl Table {
         Err(LakeError::BadFilter {
             filter: filter.to_owned(),
             why: format!(
-                "the table has stable row ids, so the filter of this search can't compare `{ROW_ADDR}`; compare \
-                 a column"
+                "the table has stable row ids, so the filter of this search can't compare `{ROW_ADDR}` or \
+                 `{ROW_ID}`; compare a column"
             ),
         })
     }
