@@ -17,11 +17,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray, UInt64Array};
+use arrow::datatypes::{DataType, Field};
 use datafusion::logical_expr::Expr;
 use futures::FutureExt;
 use lance::dataset::rowids::load_row_id_sequence;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
+use lance_core::{ROW_ADDR, ROW_ID};
+use lance_select::RowSetOps;
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
@@ -116,9 +119,10 @@ impl Table {
         if !may_read_clock(filter) {
             return Ok(self.allow_list(filter).await?.len());
         }
-        let mut scanner = self.dataset().scan();
-        self.set_filter(&mut scanner, Some(filter))?;
-        let count = async { scanner.count_rows().await };
+        let expr = self.parsed_filter(filter)?;
+        // Lance's own count does not know the ids of rows, which a filter may compare.
+        let count =
+            async { Ok(self.allowed_by_scan(&expr, None).await?.len().unwrap_or_default()) };
         self.caught_filter(Some(filter), polled_on_deep_stack(count.boxed())).await
     }
 
@@ -151,10 +155,24 @@ impl Table {
     async fn passes_now(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
         // Parsed as a filter first, so that a malformed filter is a `BadFilter` error.
         self.parsed_filter(filter)?;
-        let expression = self.expression("passes", filter, &[])?;
-        let columns = expression.columns.fields().iter().map(|it| it.name().clone());
-        let read = self.take(rows, &columns.collect::<Vec<_>>()).await?;
-        let passes = expression.evaluate(read.columns().to_vec(), rows.len())?;
+        let of_rows = [ROW_ADDR, ROW_ID].map(|name| Field::new(name, DataType::UInt64, false));
+        let expression = self.expression("passes", filter, &of_rows)?;
+        let fields = expression.columns.fields().iter();
+        let stored =
+            fields.clone().filter(|field| !of_rows.iter().any(|it| it.name() == field.name()));
+        let stored: Vec<String> = stored.map(|field| field.name().clone()).collect();
+        let read = match stored.is_empty() {
+            true => None,
+            false => Some(self.take(rows, &stored).await?),
+        };
+        let addresses = UInt64Array::from_iter_values(rows.iter().map(|row| row.to_u64()));
+        let addresses: ArrayRef = Arc::new(addresses);
+        let column = |name: &str| {
+            let stored = read.as_ref().and_then(|read| read.column_by_name(name));
+            Arc::clone(stored.unwrap_or(&addresses))
+        };
+        let columns = fields.map(|field| column(field.name())).collect();
+        let passes = expression.evaluate(columns, rows.len())?;
         let passes = passes.as_boolean_opt().ok_or_else(|| LakeError::BadFilter {
             filter: filter.to_owned(),
             why: "it is neither true nor false".into(),

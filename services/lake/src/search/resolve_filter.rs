@@ -298,7 +298,7 @@ impl Table {
     }
 
     /// Returns the rows that pass `expr`, of `fragments` or of all fragments. Lance's scanner plans the search.
-    async fn allowed_by_scan(
+    pub(super) async fn allowed_by_scan(
         &self,
         expr: &Expr,
         fragments: Option<Vec<Fragment>>,

@@ -123,3 +123,32 @@ async fn counts_orders_and_passing_rows_are_those_of_a_scan() {
         assert!(matches!(error, LakeError::ColumnNotFound { .. }), "{error}");
     }
 }
+
+#[tokio::test]
+async fn filters_compare_addresses_also_beside_the_clock() {
+    for kind in KINDS {
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        let all = scanned(&place.uri(), |_| ()).await;
+        let (first, end) = (address_of(303).to_u64(), address_of(400).to_u64());
+        let from_first: Vec<bool> = all.iter().map(|row| row.to_u64() >= first).collect();
+        let within: Vec<_> = all.iter().map(|row| (first..end).contains(&row.to_u64())).collect();
+        // With stable row ids too, `_rowid` is the address: the id of the row 303 would be 303.
+        for column in ["_rowaddr", "_rowid"] {
+            let plain = format!("{column} >= {first}");
+            let on_clock = format!("{plain} AND CAST(now() AS string) > '2'");
+            let both = format!("id < 400 AND {on_clock}");
+            for (filter, expected) in
+                [(&plain, &from_first), (&on_clock, &from_first), (&both, &within)]
+            {
+                let context = format!("{kind:?} {filter}");
+                assert_eq!(table.passes(filter, &all).await.unwrap(), *expected, "{context}");
+                let count = expected.iter().filter(|passes| **passes).count();
+                assert_eq!(table.count_filter(filter).await.unwrap(), count as u64, "{context}");
+                let found = table.search_filter(filter, all.len()).await.unwrap().rows;
+                assert_eq!(found.len(), count, "{context}");
+            }
+        }
+    }
+}
