@@ -80,7 +80,8 @@ impl FolderListing {
                 add(name, is_table_name(name), location);
             }
         }
-        let is_cut = is_cut || recorded.is_cut || tables.len() > tables_max;
+        let has_more_entries = recorded.has_more_tables || recorded.has_more_namespaces;
+        let is_cut = is_cut || has_more_entries || tables.len() > tables_max;
         while tables.len() > tables_max {
             tables.pop_last();
         }
@@ -214,7 +215,7 @@ mod tests {
         let found = listing(&folders, &recorded, false);
         assert_eq!(shown(&found), (tables.map(Into::into).to_vec(), vec!["a$b c"]));
         // The manifest of which not all was read may have more names.
-        let mut cut = Namespaces { is_cut: true, ..Namespaces::NONE };
+        let mut cut = Namespaces { has_more_tables: true, ..Namespaces::NONE };
         cut.tables.insert("b".into(), "1_b".into());
         assert_eq!(["a", "b", "c"].map(|name| cut.may_have(name)), [false, true, true]);
     }

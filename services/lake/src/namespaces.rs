@@ -46,8 +46,10 @@ pub struct Namespaces {
     pub(crate) tables: BTreeMap<String, String>,
     /// The properties of each namespace, by its id: its parts, joined by `$`.
     pub properties: BTreeMap<String, NamespaceProperties>,
-    /// Whether the manifest has more entries.
-    pub(crate) is_cut: bool,
+    /// Whether the manifest has more tables.
+    pub(crate) has_more_tables: bool,
+    /// Whether the manifest has more namespaces.
+    pub(crate) has_more_namespaces: bool,
 }
 
 /// Reads the manifest of `folder`, unless `before` is its current state. Keeps at most `entries_max` tables, and as many
@@ -101,13 +103,14 @@ impl Namespaces {
         version: (0, 0),
         tables: BTreeMap::new(),
         properties: BTreeMap::new(),
-        is_cut: false,
+        has_more_tables: false,
+        has_more_namespaces: false,
     };
 
     /// Returns whether the manifest has, or may have, a table of that name.
     pub(crate) fn may_have(&self, name: &str) -> bool {
-        let is_behind = |(last, _): (&String, &String)| self.is_cut && name > last.as_str();
-        self.tables.contains_key(name) || self.tables.last_key_value().is_some_and(is_behind)
+        let last = self.tables.last_key_value().filter(|_| self.has_more_tables);
+        self.tables.contains_key(name) || last.is_some_and(|(last, _)| name > last.as_str())
     }
 
     /// Returns whether all entries together have at most [`BYTES_MAX`]. A manifest's own sizes may be wrong, and its files
@@ -124,8 +127,8 @@ impl Namespaces {
                 return Ok(false);
             }
             self.add(&batch)?;
-            self.is_cut |= keep_first(&mut self.tables, entries_max);
-            self.is_cut |= keep_first(&mut self.properties, entries_max);
+            self.has_more_tables |= keep_first(&mut self.tables, entries_max);
+            self.has_more_namespaces |= keep_first(&mut self.properties, entries_max);
         }
         Ok(true)
     }
@@ -241,13 +244,21 @@ mod tests {
         let tables = [("a$b$t", "42059180_a$b$t"), ("a$t", "7c1aa33c_a$t"), ("t", "t.lance")];
         assert_eq!(texts(&first.tables), tables);
         let ids: Vec<_> = first.properties.keys().map(String::as_str).collect();
-        assert_eq!((ids, first.is_cut), (vec!["a", "a$b"], false));
+        assert_eq!(ids, ["a", "a$b"]);
+        assert!(!first.has_more_tables && !first.has_more_namespaces);
         assert_eq!(texts(&first.properties["a"]), [("owner", "x")]);
         assert!(first.properties["a$b"].is_empty());
         assert!(Arc::ptr_eq(&found(Some(&first), 9).await, &first));
 
         let cut = found(None, 2).await;
-        assert_eq!((texts(&cut.tables), cut.is_cut), (tables[..2].to_vec(), true));
+        assert_eq!((texts(&cut.tables), cut.has_more_tables), (tables[..2].to_vec(), true));
+        assert!(cut.may_have("t") && !cut.has_more_namespaces);
+
+        // Namespaces beyond the maximum do not hide folders whose names come after the last table.
+        write(&path, &[ENTRIES[0], ENTRIES[1], ENTRIES[3]]).await;
+        let cut = found(Some(&first), 1).await;
+        assert_eq!((cut.properties.len(), cut.has_more_namespaces), (1, true));
+        assert!(cut.may_have("a$t") && !cut.may_have("t"));
 
         write(&path, &ENTRIES[5..]).await;
         let second = found(Some(&first), 9).await;
