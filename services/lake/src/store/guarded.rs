@@ -75,9 +75,13 @@ impl GuardedStore {
         if let Err(outside) = self.fence.check(prefix.unwrap_or(&Path::default())) {
             return futures::stream::once(async { Err(outside) }).boxed();
         }
-        count(&self.limiter.usage.writes, 1);
         let limiter = Arc::clone(&self.limiter);
-        guarded(async move { limiter.acquire().await }, inner)
+        let admitted = async move {
+            let request = limiter.acquire().await?;
+            count(&limiter.usage.writes, 1);
+            Ok(request)
+        };
+        guarded(admitted, inner)
     }
 
     /// Sends a read, and a hedge if the answer is late. Returns the first answer.
@@ -409,7 +413,8 @@ mod tests {
         };
         assert!(source.is::<BreakerOpen>(), "{source}");
         assert!(store.list_with_offset(None, &path).next().await.unwrap().is_err());
-        assert_eq!(store.used().refused, 2);
+        // Counted are the five listings that were sent, and the write with which the test begins.
+        assert_eq!((store.used().refused, store.used().writes), (2, 6));
     }
 
     #[tokio::test]
