@@ -43,7 +43,7 @@ impl RunFiles {
     /// # Errors
     /// Errors of the store.
     pub async fn of(table: &Table) -> Result<Self, LakeError> {
-        Ok(Self { files: table.side_files(KIND).await? })
+        Ok(Self { files: table.side_files(KIND, EXTENSION).await? })
     }
 
     /// Returns the path of a file, as messages name it.
@@ -57,7 +57,6 @@ impl RunFiles {
     /// Errors of the store.
     pub async fn list(&self) -> Result<Vec<RunFile>, LakeError> {
         let mut files = self.files.list(FILES_MAX).await?;
-        files.retain(|file| is_name(&file.name));
         files.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         Ok(files)
     }
@@ -82,10 +81,9 @@ impl RunFiles {
     /// # Errors
     /// Errors of the store.
     pub async fn write(&self, run: &Run) -> Result<RunFile, LakeError> {
-        let name = format!("{:032x}{EXTENSION}", rand::random::<u128>());
         let mut bytes = 0;
         let pieces = run.to_pieces().inspect(|piece| bytes += piece.len() as u64);
-        self.files.create(&name, pieces).await?;
+        let name = self.files.create(pieces).await?;
         Ok(RunFile { name, bytes })
     }
 
@@ -96,12 +94,6 @@ impl RunFiles {
     pub async fn delete(&self, name: &str) -> Result<(), LakeError> {
         self.files.delete(name).await
     }
-}
-
-/// Returns whether a file has the name of a run. Files with other names are neither read nor deleted.
-fn is_name(name: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    name.strip_suffix(EXTENSION).is_some_and(|it| it.len() == 32 && it.bytes().all(is_digit))
 }
 
 /// A run of which the first bytes have been read.

@@ -4,7 +4,8 @@
 //! the same guards as the table's files, but `store/checked.rs` does not look into them: whoever reads them checks
 //! them.
 //!
-//! A file is written whole or not at all, and never changed: its name is new each time.
+//! A file is written whole or not at all, and never changed: its name is new each time. It consists of 32 random
+//! hexadecimal digits and the extension of its kind. Files with other names are left alone, whatever they are.
 
 use std::fs::File;
 use std::ops::Range;
@@ -34,6 +35,9 @@ const SIDE_FOLDER: &str = "_bireme";
 /// 10,000 parts, so a file may have 168 GB.
 const PART_BYTES: usize = 16 << 20;
 
+/// The number of hexadecimal digits in a file's name.
+const NAME_DIGITS: usize = 32;
+
 /// The bytes that are read at once from a file in a folder.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -42,6 +46,7 @@ pub struct SideFiles {
     table: Table,
     store: Arc<dyn ObjectStore>,
     folder: Path,
+    extension: &'static str,
 }
 
 /// The name and size of a file.
@@ -62,17 +67,18 @@ pub struct SideFileReader {
 }
 
 impl Table {
-    /// Returns the table's files of the kind `kind`, which has a folder of its own.
+    /// Returns the table's files of the kind `kind`, which has a folder of its own. Their names end with `extension`.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
+    pub async fn side_files(&self, kind: &str, extension: &'static str) -> Result<SideFiles> {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
         // All branches share the files. Each file names the data files or the index that it is for.
         let table = self.table_path().map_err(|error| self.blame(error))?;
         let folder = table.join(SIDE_FOLDER).join(kind);
-        Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })
+        let store = Arc::clone(&store.inner);
+        Ok(SideFiles { table: self.clone(), store, folder, extension })
     }
 }
 
@@ -84,7 +90,7 @@ impl SideFiles {
         format!("{}/{SIDE_FOLDER}/{kind}/{name}", self.table.uri())
     }
 
-    /// Lists at most `max` files, with one request for each 1,000.
+    /// Lists the files of this kind among the first `max` files of the folder, with one request for each 1,000.
     ///
     /// # Errors
     /// Errors of the store.
@@ -94,7 +100,9 @@ impl SideFiles {
             SideFile { name, bytes: meta.size }
         };
         let listed = self.store.list(Some(&self.folder)).map_ok(file).take(max);
-        listed.try_collect().await.map_err(|error| self.blame(error))
+        let mut files: Vec<_> = listed.try_collect().await.map_err(|error| self.blame(error))?;
+        files.retain(|file| is_name(&file.name, self.extension));
+        Ok(files)
     }
 
     /// Begins to read a file, with one request. Returns `None` if the file does not exist.
@@ -139,12 +147,13 @@ impl SideFiles {
         FilePath::parse(&format!("{SIDE_FOLDER}/{}/{name}", kind.as_ref()))
     }
 
-    /// Writes a file with a new name.
+    /// Writes a file with a new name, and returns the name.
     ///
     /// # Errors
     /// Errors of the store. The file may exist nevertheless, if only the store's answer was lost.
-    pub async fn create(&self, name: &str, pieces: impl Iterator<Item = Vec<u8>>) -> Result<()> {
-        let path = self.folder.clone().join(name);
+    pub async fn create(&self, pieces: impl Iterator<Item = Vec<u8>>) -> Result<String> {
+        let name = format!("{:0NAME_DIGITS$x}{}", rand::random::<u128>(), self.extension);
+        let path = self.folder.clone().join(name.as_str());
         let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path, PART_BYTES);
         for piece in pieces {
             if let Err(error) = writer.put(piece.into()).await {
@@ -153,7 +162,8 @@ impl SideFiles {
                 return Err(self.blame(error));
             }
         }
-        writer.shutdown().await.map_err(|error| self.blame(error))
+        writer.shutdown().await.map_err(|error| self.blame(error))?;
+        Ok(name)
     }
 
     /// Deletes a file, if it exists.
@@ -181,6 +191,13 @@ impl SideFileReader {
         let piece = self.pieces.try_next().await;
         piece.map_err(|error| self.table.blame(LanceError::from(error)))
     }
+}
+
+/// Returns whether a file has a name that [`SideFiles::create`] gives.
+fn is_name(name: &str, extension: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let digits = name.strip_suffix(extension);
+    digits.is_some_and(|it| it.len() == NAME_DIGITS && it.bytes().all(is_digit))
 }
 
 /// Reads a file in a folder in pieces, on threads that may block. `object_store` would read 8 KiB at a time.

@@ -44,7 +44,7 @@ impl CurveFiles {
     /// # Errors
     /// Errors of the store.
     pub async fn of(table: &Table) -> Result<Self, LakeError> {
-        Ok(Self { files: table.side_files(KIND).await? })
+        Ok(Self { files: table.side_files(KIND, EXTENSION).await? })
     }
 
     /// Returns the path of a file, as messages name it.
@@ -59,7 +59,6 @@ impl CurveFiles {
     pub async fn list(&self) -> Result<Vec<String>, LakeError> {
         let mut names: Vec<_> =
             self.files.list(FILES_MAX).await?.into_iter().map(|file| file.name).collect();
-        names.retain(|name| is_name(name));
         names.sort_unstable();
         Ok(names)
     }
@@ -89,8 +88,7 @@ impl CurveFiles {
     /// Errors of the store, and [`CurveFileError::Refused`] if `bytes` are not a curve.
     pub async fn write(&self, bytes: &[u8]) -> Result<String, CurveFileError> {
         let new = decode(bytes)?;
-        let name = format!("{:032x}{EXTENSION}", rand::random::<u128>());
-        self.files.create(&name, std::iter::once(bytes.to_vec())).await?;
+        let name = self.files.create(std::iter::once(bytes.to_vec())).await?;
         let mut others = Vec::new();
         for other in self.list().await?.into_iter().filter(|other| *other != name) {
             match self.read(&other).await {
@@ -110,10 +108,4 @@ impl CurveFiles {
         }
         Ok(name)
     }
-}
-
-/// Returns whether a file has the name of a curve. Other files are left alone, whatever they are.
-fn is_name(name: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    name.strip_suffix(EXTENSION).is_some_and(|it| it.len() == 32 && it.bytes().all(is_digit))
 }
