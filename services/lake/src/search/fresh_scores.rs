@@ -23,7 +23,7 @@ use lance_index::scalar::inverted::query::{
 
 use super::allow_list::AllowList;
 use super::fresh_text::TEXT;
-use super::hit::{ScoreHit, row_ids};
+use super::hit::{ScoreHit, row_ids, take_best};
 use super::text_index::TextIndex;
 use super::text_node;
 
@@ -163,11 +163,4 @@ fn only(rows: &RecordBatch, list: &AllowList) -> Result<RecordBatch> {
         return Ok(rows.clone());
     }
     Ok(filter_record_batch(rows, &BooleanArray::from(pass))?)
-}
-
-/// Adds `scores` to `best`. A row in both has the better score.
-fn take_best(best: &mut Scores, scores: Scores) {
-    for (id, score) in scores {
-        best.entry(id).and_modify(|it| *it = it.max(score)).or_insert(score);
-    }
 }

@@ -1,6 +1,8 @@
 //! Search results, and how they are read from Lance's record batches.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::hash::Hash;
 
 use address::RowAddr;
 use arrow::array::{AsArray, RecordBatch};
@@ -38,10 +40,27 @@ pub struct ScoreHit {
     pub score: f32,
 }
 
+impl DistanceHit {
+    /// Compares two hits. The nearer one is `Less`; of two equally near ones, that with the lower address.
+    pub(crate) fn rank(&self, other: &Self) -> Ordering {
+        self.distance.total_cmp(&other.distance).then(self.addr.cmp(&other.addr))
+    }
+}
+
 impl ScoreHit {
     /// Compares two hits. The better one is `Less`, so that sorting puts it first.
     pub(crate) fn rank(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then(self.addr.cmp(&other.addr))
+    }
+}
+
+/// Adds `scores` to `best`. A row in both has the better score.
+pub(crate) fn take_best<Row: Eq + Hash>(
+    best: &mut HashMap<Row, f32>,
+    scores: impl IntoIterator<Item = (Row, f32)>,
+) {
+    for (row, score) in scores {
+        best.entry(row).and_modify(|it| *it = it.max(score)).or_insert(score);
     }
 }
 

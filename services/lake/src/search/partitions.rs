@@ -10,7 +10,6 @@
 //! checks it), and that the caller compares the uncovered rows, which are in no segment (`coverage.rs`), with the query
 //! vector and ranks them among the results. As with the scanner, this number of partitions is searched in each segment.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -229,7 +228,7 @@ impl Partitions {
             let (new, rows) = self.probe_and_count(&wanted, probed..next, None).await?;
             hits.extend(self.hits(&new)?);
             // Both parts are sorted already, and this sort only merges them.
-            hits.sort_by(by_distance);
+            hits.sort_by(DistanceHit::rank);
             hits.truncate(k);
             (compared, probed) = (compared + rows, next);
             rungs.push(Rung { hits: hits.clone(), compared });
@@ -314,7 +313,7 @@ impl Partitions {
             Some(DistanceHit { addr: addr?, distance: it.distance })
         };
         let mut hits: Vec<_> = rows.filter_map(hit).collect();
-        hits.sort_unstable_by(by_distance);
+        hits.sort_unstable_by(DistanceHit::rank);
         Ok(hits)
     }
 }
@@ -336,11 +335,6 @@ struct Wanted {
     k: usize,
     distances: (Option<f32>, Option<f32>),
     ef: Option<usize>,
-}
-
-/// Orders rows by distance, and equally near ones by address.
-fn by_distance(a: &DistanceHit, b: &DistanceHit) -> Ordering {
-    a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr))
 }
 
 /// Returns the number of partitions of `segment` to search.

@@ -10,7 +10,7 @@ use lance_index::scalar::inverted::query::FtsQuery;
 
 use super::allow_list::{AllowList, Allowed};
 use super::filter::may_read_clock;
-use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
+use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses, take_best};
 use super::open_text_index::{FORMATS, open_text_index};
 use super::plan_reason::PlanReason;
 use super::selection::widened;
@@ -250,11 +250,8 @@ impl Table {
 
 /// Merges the rows that several searches found. A row has its best score. Returns the `k` best, best first.
 fn best_of(found: impl IntoIterator<Item = Vec<ScoreHit>>, k: usize) -> Vec<ScoreHit> {
-    let mut best = HashMap::<_, f32>::new();
-    for hit in found.into_iter().flatten() {
-        let score = best.entry(hit.addr).or_insert(hit.score);
-        *score = score.max(hit.score);
-    }
+    let mut best = HashMap::new();
+    take_best(&mut best, found.into_iter().flatten().map(|hit| (hit.addr, hit.score)));
     let best = best.into_iter().map(|(addr, score)| ScoreHit { addr, score });
     let mut hits: Vec<_> = best.collect();
     hits.sort_by(ScoreHit::rank);

@@ -25,7 +25,7 @@ use lance_table::format::IndexMetadata;
 use super::allow_list::AllowList;
 use super::fresh_scores::FreshRows;
 use super::fresh_text::FRESH_ROWS_MAX;
-use super::hit::ScoreHit;
+use super::hit::{ScoreHit, take_best};
 use super::plan_reason::PlanReason;
 use super::text_index::TextIndex;
 use super::text_node;
@@ -244,10 +244,8 @@ fn best_of(mut found: Vec<(Vec<u64>, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
     if found.len() == 1 {
         return found.remove(0);
     }
-    let mut best = HashMap::<u64, f32>::new();
-    for (id, score) in found.into_iter().flat_map(|(ids, scores)| ids.into_iter().zip(scores)) {
-        best.entry(id).and_modify(|it| *it = it.max(score)).or_insert(score);
-    }
+    let mut best = HashMap::new();
+    take_best(&mut best, found.into_iter().flat_map(|(ids, scores)| ids.into_iter().zip(scores)));
     best.into_iter().unzip()
 }
 

@@ -111,7 +111,7 @@ impl Table {
             if let Some(metric) = query.exact {
                 scanner.use_index(false).distance_metric(metric.to_lance());
             }
-            nearest_hits(&[scanner.try_into_batch().await?], query.k)
+            nearest_hits(&scanner.try_into_batch().await?, query.k)
         };
         self.caught_filter(filter, polled_on_deep_stack(search.boxed())).await
     }
@@ -447,15 +447,12 @@ impl Table {
     }
 }
 
-/// Returns the `k` nearest rows of `found`, nearest first.
-fn nearest_hits(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<DistanceHit>> {
-    let mut hits = Vec::with_capacity(found.iter().map(RecordBatch::num_rows).sum());
-    for batch in found {
-        let distances = f32_column(batch, DISTANCE)?.iter();
-        let pairs = addresses(batch)?.zip(distances);
-        hits.extend(pairs.map(|(addr, &distance)| DistanceHit { addr, distance }));
-    }
-    hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
+/// Returns the `k` nearest rows in a batch of the scanner, nearest first.
+fn nearest_hits(found: &RecordBatch, k: usize) -> lance_core::Result<Vec<DistanceHit>> {
+    let distances = f32_column(found, DISTANCE)?.iter();
+    let hits = addresses(found)?.zip(distances);
+    let mut hits: Vec<_> = hits.map(|(addr, &distance)| DistanceHit { addr, distance }).collect();
+    hits.sort_unstable_by(DistanceHit::rank);
     hits.truncate(k);
     Ok(hits)
 }
