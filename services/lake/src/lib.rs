@@ -6,7 +6,7 @@
 //! - metadata: [`Table::schema`], [`Table::fragments`], [`Table::deleted`], [`Table::indexes`], [`Table::newer`];
 //! - rows by physical position, to fill the cache ([`Table::read_chunk`]), and single rows by address
 //!   ([`Table::take`]);
-//! - searches that return row addresses, with distances or scores, but no rows: [`Table::search_vector`],
+//! - searches that return row addresses, with distances or scores, but no rows: [`Table::open_route`],
 //!   [`Table::search_text`], [`Table::search_filter`], [`Table::lookup`].
 //!
 //! [`ingest`] makes tables and [`build_index`] makes indexes.

@@ -43,7 +43,7 @@ impl Table {
     /// `k` of `query`. Rows that the index does not cover are not among the results. If the index can't be searched
     /// without a plan, the reason is returned.
     ///
-    /// Errors: as `search_vector`.
+    /// Errors: as `planned_search`.
     pub async fn search_ladder(
         &self,
         query: &VectorQuery,

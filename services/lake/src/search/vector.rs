@@ -63,21 +63,12 @@ pub struct DirectSearch<'a> {
 }
 
 impl Table {
-    /// Returns the nearest rows by the column's index, nearest first. Rows that the index does not cover are compared
-    /// one by one (unless the query is `indexed_only`), as are all rows if there is no index (slow, exact).
+    /// Returns the nearest rows, nearest first, by Lance's scanner, which plans each search anew. Rows that the column's
+    /// index does not cover are compared one by one (unless the query is `indexed_only`), as are all rows if there is no
+    /// index (slow, exact).
     ///
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
-    pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        match self.open_route(query).await? {
-            VectorRoute::Direct(search) if search.to_score.is_empty() => search.hits.await,
-            _ => self.planned_search(query).await,
-        }
-    }
-
-    /// Like [`search_vector`](Self::search_vector), but always through Lance's scanner, which plans each search anew.
-    ///
-    /// Errors: as `search_vector`.
     pub async fn planned_search(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
         let (column, vector) = self.check_vector_query(query).await?;
         let mut scanner = self.dataset().scan();
@@ -119,7 +110,7 @@ impl Table {
     /// Like [`route_if_open`](Self::route_if_open), but opens the index, and makes the allow-list of the filter, if
     /// that has not been done yet.
     ///
-    /// Errors: as `search_vector`.
+    /// Errors: as `planned_search`.
     pub async fn open_route<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
         if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
@@ -152,7 +143,7 @@ impl Table {
     /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one:
     /// [`PlanReason::Unopened`] if [`open_route`](Self::open_route) has not prepared it yet.
     ///
-    /// Errors: as `search_vector`.
+    /// Errors: as `planned_search`.
     pub async fn route_if_open<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
         if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
@@ -173,7 +164,7 @@ impl Table {
 
     /// Returns the nearest rows, of which it is not known whether they pass the query's filter.
     ///
-    /// Errors: as `search_vector`.
+    /// Errors: as `planned_search`.
     pub async fn candidates(
         &self,
         query: &VectorQuery,

@@ -6,7 +6,7 @@ use lake::{
     IndexRequest, LakeError, STACK_BYTES, Table, TextExpr, TextQuery, VectorQuery, build_index,
 };
 
-use crate::fixture::{TablePlace, lake, modern_kinds, vector, write_with_history};
+use crate::fixture::{TablePlace, lake, modern_kinds, search_vector, vector, write_with_history};
 
 /// Returns a filter of size `n`.
 type Construct = fn(usize) -> String;
@@ -235,7 +235,7 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
                 let _ = table.search_text(&words).await;
                 let vector = vector(3);
                 let near = VectorQuery { vector, k: 3, filter: Some(filter), ..Default::default() };
-                let _ = table.search_vector(&near).await;
+                let _ = search_vector(&table, &near).await;
                 true
             });
             let passed = runtime.block_on(searches).unwrap();

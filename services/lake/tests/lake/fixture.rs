@@ -7,7 +7,7 @@ use arrow::array::{
     StringArray,
 };
 use arrow::datatypes::{DataType, Field, Schema};
-use lake::{Lake, LakeOptions};
+use lake::{DistanceHit, Lake, LakeError, LakeOptions, Table, VectorQuery, VectorRoute};
 use lance::Dataset;
 use lance::dataset::{NewColumnTransform, WriteMode, WriteParams};
 use lance_file::version::LanceFileVersion;
@@ -19,6 +19,18 @@ pub const DIMENSION: usize = 16;
 
 pub fn lake() -> Lake {
     Lake::new(LakeOptions::default())
+}
+
+/// Returns the nearest rows, nearest first: by the partitions of the column's index if these suffice, otherwise by
+/// Lance's scanner.
+pub async fn search_vector(
+    table: &Table,
+    query: &VectorQuery,
+) -> Result<Vec<DistanceHit>, LakeError> {
+    match table.open_route(query).await? {
+        VectorRoute::Direct(search) if search.to_score.is_empty() => search.hits.await,
+        _ => table.planned_search(query).await,
+    }
 }
 
 /// A temporary folder, and the URI of a table in it.

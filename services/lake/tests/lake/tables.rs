@@ -11,7 +11,8 @@ use tables::Table as _;
 use wire::Reason;
 
 use crate::fixture::{
-    KINDS, PLAIN, TablePlace, is_deleted, lake, modern_kinds, rows, write, write_with_history,
+    KINDS, PLAIN, TablePlace, is_deleted, lake, modern_kinds, rows, search_vector, write,
+    write_with_history,
 };
 
 #[tokio::test]
@@ -257,7 +258,7 @@ fn futures_can_be_sent() {
         sent(table.read_chunk(0, 0..1, &columns));
         sent(table.take(&[], &columns));
         sent(table.missing(&[]));
-        sent(table.search_vector(&Default::default()));
+        sent(search_vector(&table, &Default::default()));
         sent(table.search_text(&Default::default()));
         sent(table.search_filter("", 1));
         sent(table.lookup("", &keys));

@@ -20,7 +20,7 @@ use lance_linalg::distance::DistanceType;
 
 use crate::fixture::{
     DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, address_of, is_deleted, lake, rows,
-    vector, write, write_with_history,
+    search_vector, vector, write, write_with_history,
 };
 
 pub fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
@@ -62,7 +62,7 @@ async fn check_exact(
 ) {
     for seed in 0..5 {
         let query = VectorQuery { filter: filter.map(str::to_owned), ..query(seed, 10) };
-        let hits = table.search_vector(&query).await.unwrap();
+        let hits = search_vector(table, &query).await.unwrap();
         let expected = nearest(metric, &query.vector, 10, self::live().filter(|id| live(*id)));
         let addresses: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
         assert_eq!(addresses, expected.iter().map(|(id, _)| address_of(*id)).collect::<Vec<_>>());
@@ -100,7 +100,7 @@ async fn recall(
             filter: filter.map(str::to_owned),
             ..query(seed, 100)
         };
-        let hits = table.search_vector(&query).await.unwrap();
+        let hits = search_vector(table, &query).await.unwrap();
         assert!(hits.is_sorted_by(|a, b| a.distance <= b.distance));
         assert!(
             table
@@ -126,7 +126,7 @@ async fn compare_to_scanner(table: &Table, uri: &str) {
     let dataset = lance::Dataset::open(uri).await.unwrap();
     for (seed, nprobes) in [(0, 1), (1, 3), (2, 10), (3, 99)] {
         let query = VectorQuery { nprobes: Some(nprobes), ef: Some(200), ..query(seed, 30) };
-        let hits = table.search_vector(&query).await.unwrap();
+        let hits = search_vector(table, &query).await.unwrap();
         let mut scanner = dataset.scan();
         let vector = arrow::array::Float32Array::from(query.vector.clone());
         scanner.nearest("vector", &vector, query.k).unwrap().nprobes(nprobes).ef(200);
@@ -148,7 +148,7 @@ async fn compare_filtered_to_scanner(table: &Table, uri: &str) {
             filter: Some("id % 7 = 0".into()),
             ..query(seed, 50)
         };
-        let hits = table.search_vector(&query).await.unwrap();
+        let hits = search_vector(table, &query).await.unwrap();
         let mut scanner = dataset.scan();
         let vector = Float32Array::from(query.vector.clone());
         scanner.prefilter(true).filter("id % 7 = 0").unwrap();
@@ -210,7 +210,7 @@ async fn compare_to_ladder(table: &Table, kind: VectorIndexKind) {
         for (rung, nprobes) in rungs.iter().zip(nprobes.iter().copied()) {
             for k in ks.iter().copied() {
                 let query = VectorQuery { nprobes: Some(nprobes), k, ..query.clone() };
-                let hits = table.search_vector(&query).await.unwrap();
+                let hits = search_vector(table, &query).await.unwrap();
                 assert_eq!(hits.len(), rung.hits.len().min(k));
                 // If two rows are equally near, either may be the last.
                 let farthest = rung.hits[hits.len() - 1].distance;
@@ -286,7 +286,7 @@ async fn rows_added_after_the_index_was_built_are_found() {
         assert_eq!(table.indexes().await.unwrap()[0].rows_uncovered, 50);
         for nprobes in [None, Some(1)] {
             let query = VectorQuery { vector: vector(420), k: 3, nprobes, ..Default::default() };
-            let hits = table.search_vector(&query).await.unwrap();
+            let hits = search_vector(&table, &query).await.unwrap();
             assert_eq!((hits[0].addr, hits[0].distance), (RowAddr::new(1, 20), 0.0));
         }
     }
@@ -307,7 +307,7 @@ async fn invalid_searches_are_refused() {
         let mut query = query(0, 10);
         change(&mut query);
         let table = table.clone();
-        async move { table.search_vector(&query).await.unwrap_err() }
+        async move { search_vector(&table, &query).await.unwrap_err() }
     };
     assert!(matches!(ask(|it| it.k = 0).await, LakeError::BadQuery { .. }));
     assert!(matches!(ask(|it| it.vector[3] = f32::NAN).await, LakeError::BadQuery { .. }));
@@ -323,7 +323,7 @@ async fn invalid_searches_are_refused() {
     assert!(matches!(ask(|it| it.column = Some("id".into())).await, LakeError::NotAVector { .. }));
     for filter in ["id >", "nope = 3", "id = 'x' AND", ""] {
         let query = VectorQuery { filter: Some(filter.into()), ..query(0, 10) };
-        match table.search_vector(&query).await {
+        match search_vector(&table, &query).await {
             Err(error @ LakeError::BadFilter { .. }) => {
                 assert!(!error.to_string().contains(".rs:"), "{error}")
             }
@@ -331,7 +331,7 @@ async fn invalid_searches_are_refused() {
         }
     }
     let none = VectorQuery { filter: Some("id > 9999".into()), ..query(0, 10) };
-    assert_eq!(table.search_vector(&none).await.unwrap(), []);
+    assert_eq!(search_vector(&table, &none).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -431,7 +431,7 @@ async fn candidates_of_lists_and_of_nested_columns_are_refined_as_lance_does() {
                 refine_factor,
                 ..Default::default()
             };
-            let hits = table.search_vector(&query).await.unwrap();
+            let hits = search_vector(&table, &query).await.unwrap();
             let values = Float32Array::from(vector);
             let item = Arc::new(Field::new("item", DataType::Float32, true));
             let values: ArrayRef = match vectors {

@@ -10,7 +10,7 @@ use lake::{
     ingest,
 };
 
-use crate::fixture::{TablePlace, lake, names};
+use crate::fixture::{TablePlace, lake, names, search_vector};
 use crate::key_texts::KeyTexts;
 
 fn wordnet() -> Option<PathBuf> {
@@ -70,7 +70,7 @@ async fn ingest_index_search_and_look_up() {
             .values()
             .to_vec();
         let query = VectorQuery { vector, k: 10, nprobes: Some(20), ..Default::default() };
-        let hits = table.search_vector(&query).await.unwrap();
+        let hits = search_vector(&table, &query).await.unwrap();
         assert_eq!(hits[0].addr, address, "a row is nearest to itself");
     }
     println!("5 vector searches in {:?}", started.elapsed());
@@ -90,8 +90,8 @@ async fn recall(table: &Table, exact: &Table, nprobes: Option<usize>) -> f64 {
         let vector = vector.as_primitive::<Float32Type>().values().to_vec();
         // The vectors are normalised, so L2, the metric of version 1, gives the same order as cosine.
         let query = VectorQuery { vector, k: 100, nprobes, ..Default::default() };
-        let hits = table.search_vector(&query).await.unwrap();
-        let nearest = exact.search_vector(&VectorQuery { k: 10, ..query }).await.unwrap();
+        let hits = search_vector(table, &query).await.unwrap();
+        let nearest = search_vector(exact, &VectorQuery { k: 10, ..query }).await.unwrap();
         all += nearest.len();
         found += nearest.iter().filter(|near| hits.iter().any(|hit| hit.addr == near.addr)).count();
     }

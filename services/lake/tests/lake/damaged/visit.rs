@@ -12,6 +12,7 @@ use lake::{
     VectorQuery,
 };
 
+use crate::fixture::search_vector;
 use crate::key_texts::KeyTexts;
 
 /// Full-text queries of several forms.
@@ -171,7 +172,8 @@ async fn searches(table: &Table, failure: &mut FirstFailure) {
                     ..Default::default()
                 };
                 if it.vector_dimension(column).is_ok() {
-                    failure.record("vector", async move { it.search_vector(&query).await }).await;
+                    let search = async move { search_vector(&it, &query).await };
+                    failure.record("vector", search).await;
                 }
             }
         }
