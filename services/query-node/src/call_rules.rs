@@ -42,9 +42,9 @@ pub const QUESTIONS_MAX: usize = 2_000;
 /// Maximum size of a Tune in bytes: enough for 2,000 questions of 1,024 dimensions, or 500 of 4,096.
 const TUNE_BYTES_MAX: usize = 8_400_000;
 
-/// Maximum size in bytes of the fields of a Get or Take other than its keys or addresses: the names of table and
-/// columns.
-const NAMES_BYTES_MAX: usize = 64 << 10;
+/// Maximum size in bytes of the fields of a Get or Take other than its keys or addresses, and of a projection of a
+/// Lookup: the names of table and columns.
+pub const NAMES_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a Warm or Placement in bytes: enough for very many ranges of rows, or fragments.
 const RANGES_BYTES_MAX: usize = 1 << 20;

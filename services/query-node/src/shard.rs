@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
-use traffic::{TrafficMemory, small_requests_max};
+use traffic::{ProjectionMemory, TrafficMemory, small_requests_max};
 use wire::query::query_service_server::QueryServiceServer;
 use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
@@ -105,6 +105,7 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
     let row_memory = RowMemory::new(&memory);
+    let projection_memory = ProjectionMemory::of(&memory);
     let waiting_requests = WaitingRequests::default();
     let state = ShardState {
         shared,
@@ -114,6 +115,7 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
         waiting_requests,
         memory,
         row_memory,
+        projection_memory,
         runtime: handle,
     };
     Ok((runtime, Arc::new(state), views))

@@ -13,7 +13,7 @@ use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use traffic::TrafficMemory;
+use traffic::{ProjectionMemory, TrafficMemory};
 
 use crate::admission::AdmissionQueue;
 use crate::config::{AccessConfig, QueryConfig};
@@ -42,6 +42,8 @@ pub struct ShardState {
     pub memory: Arc<TrafficMemory>,
     /// The part of `memory` that rows hold.
     pub row_memory: Arc<RowMemory>,
+    /// The part of `memory` that the projections of Lookup streams hold.
+    pub projection_memory: ProjectionMemory,
     /// The runtime of the core's own thread.
     pub runtime: Handle,
 }

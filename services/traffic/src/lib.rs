@@ -19,6 +19,7 @@ mod arriving;
 mod form;
 mod leaving;
 mod memory;
+mod projection_memory;
 
 pub use arriving::{Arriving, MessageBytes, RequestBody};
 pub use form::Form;
@@ -29,3 +30,4 @@ pub use memory::{
     HeldBytes, NoRoom, TrafficMemory, connection_bytes, memory_full, small_requests_max,
     window_bytes,
 };
+pub use projection_memory::{HeldProjection, ProjectionMemory};

@@ -348,8 +348,10 @@ fn open_in_background(
     };
     let serial = opening?;
     let memory = &core.projection_memory;
+    let names = [&*open.table_uri, &*open.branch, &*open.identity, &*open.file];
+    let held = memory.hold(&open.columns, &names);
     let (Some(held), Some(under_way), Some(answer_held)) =
-        (memory.hold(&open), memory.hold_opening(), core.traffic_memory.hold(OPENED_BYTES, 0))
+        (held, memory.hold_opening(), core.traffic_memory.hold(OPENED_BYTES, 0))
     else {
         core.stats.shed.add(1);
         let what = "there is no memory left for another projection; close some, read your answers, or try again later";

@@ -14,6 +14,7 @@ use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSche
 use wire::{Fault, query, schema_to_bytes};
 
 use super::keys::key_array;
+use super::projection::StreamProjection;
 use super::results::{Divided, results, without_unread};
 use crate::call::Call;
 use crate::counters::Stage;
@@ -30,13 +31,13 @@ use crate::tables::{AskedVersion, Measure, OpenTable, Projection, ROW_ADDRESS};
 
 /// Batches of one projection that are looked up together. Without batches, the projection is only opened.
 pub struct Group {
-    pub projection: Arc<LookupOpen>,
+    pub projection: Arc<StreamProjection>,
     pub batches: Vec<LookupBatch>,
 }
 
 /// The answer to a group.
 pub struct GroupAnswer {
-    pub projection: Arc<LookupOpen>,
+    pub projection: Arc<StreamProjection>,
     /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if the group failed as a
     /// whole, so that there are no rows.
     pub opened: std::result::Result<Option<RowsSchema>, Fault>,
@@ -116,8 +117,8 @@ impl Group {
         let Self { projection, batches } = self;
         let ids: Vec<u64> = batches.iter().map(|batch| batch.id).collect();
         let answered = async {
-            let opened = Opened::of(&projection, &mut call).await?;
-            let handle = projection.handle;
+            let opened = Opened::of(&projection.open, &mut call).await?;
+            let handle = projection.open.handle;
             let replies = opened.answer_batches(state, handle, batches, &mut call).await?;
             Ok((opened.schema(), replies))
         };
@@ -129,8 +130,8 @@ impl Group {
     }
 }
 
-fn refused(projection: Arc<LookupOpen>, ids: &[u64], fault: &Fault) -> GroupAnswer {
-    let handle = projection.handle;
+fn refused(projection: Arc<StreamProjection>, ids: &[u64], fault: &Fault) -> GroupAnswer {
+    let handle = projection.open.handle;
     let (opened, replies) = match ids {
         [] => (Err(fault.clone()), Vec::new()),
         _ => (Ok(None), vec![failed(handle, ids, fault)]),

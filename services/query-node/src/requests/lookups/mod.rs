@@ -16,6 +16,7 @@
 //!   limits, audit lines and the memory of answers are each stream's own.
 //! - Each batch gets one result. The error of a batch, or of a row, fails no other batch, and is no other batch's error:
 //!   a batch of which some rows can't be read is answered by itself.
+//! - The memory of open projections is counted, and each is small (`projection.rs`).
 //! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
 //!   batches are read.
 //! - Each group is authorized anew, and finds the table's latest version unless its projection names one.
@@ -23,6 +24,7 @@
 mod group;
 mod keys;
 mod plain_stream;
+mod projection;
 mod results;
 mod stream;
 

@@ -20,6 +20,7 @@ use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, Looku
 use wire::{Fault, Reason, query};
 
 use super::group::{Group, GroupAnswer, HeldReply};
+use super::projection::StreamProjection;
 use crate::call::StreamCalls;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
@@ -36,7 +37,7 @@ pub struct LookupStream {
     arriving: Arriving,
     /// The client's messages, until it has sent the last one.
     requests: Option<Streaming<LookupRequest>>,
-    projections: BTreeMap<u32, Arc<LookupOpen>>,
+    projections: BTreeMap<u32, Arc<StreamProjection>>,
     /// The schema that was sent last for each open projection.
     schemas: BTreeMap<u32, SchemaRef>,
     /// The credits of the groups under way.
@@ -151,7 +152,7 @@ impl LookupStream {
         Ok(())
     }
 
-    fn open(&mut self, open: LookupOpen) -> Result<Arc<LookupOpen>, Status> {
+    fn open(&mut self, open: LookupOpen) -> Result<Arc<StreamProjection>, Status> {
         let handle = open.handle;
         if self.projections.contains_key(&handle) {
             return Err(violation(format!("handle {handle} is open already; choose another")));
@@ -160,7 +161,13 @@ impl LookupStream {
             let problem = format!("{PROJECTIONS_MAX} projections are open; close one first");
             return Err(violation(problem));
         }
-        let projection = Arc::new(open);
+        let state = self.calls.state();
+        let projection = StreamProjection::new(open, &state.projection_memory);
+        let projection = Arc::new(projection.inspect_err(|fault| {
+            if fault.reason == Reason::Overloaded {
+                state.memory.count_refused();
+            }
+        })?);
         self.projections.insert(handle, Arc::clone(&projection));
         Ok(projection)
     }
@@ -168,7 +175,7 @@ impl LookupStream {
     fn start(&mut self, forming: Forming) {
         let Forming { group, credits, messages } = forming;
         let calls = self.calls.clone();
-        let context = match group.projection.timeout_us {
+        let context = match group.projection.open.timeout_us {
             0 => calls.context(),
             us => calls.context().within(Duration::from_micros(us)),
         };
@@ -190,7 +197,7 @@ impl LookupStream {
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
         let GroupAnswer { projection, opened, replies } = ended.answer?;
-        let handle = projection.handle;
+        let handle = projection.open.handle;
         let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
         let schema = match opened {
             Ok(None) => None,

@@ -1,9 +1,8 @@
-//! Memory for projections: open ones, ones that failed to open, and ones being opened.
+//! Memory for the projections of streams: open ones, ones that failed to open, and ones being opened.
 
 use std::sync::Arc;
 
-use traffic::{HeldBytes, TrafficMemory};
-use wire::fetch::Open;
+use crate::memory::{HeldBytes, TrafficMemory};
 
 /// Projections may use one part in this many of a core's traffic memory. Streams keep projections as long as they like,
 /// so most of the memory must be left to batches. An eighth of 32 MiB, the least that a core has by default, holds some
@@ -42,10 +41,10 @@ impl ProjectionMemory {
         Self { part: TrafficMemory::new(all.max() / PART * 2), all: Arc::clone(all) }
     }
 
-    /// Reserves memory for the projection that `open` requests. Returns `None` if all projections together would hold
-    /// too much.
-    pub fn hold(&self, open: &Open) -> Option<HeldProjection> {
-        self.hold_bytes(projection_bytes(open))
+    /// Reserves memory for a projection of `columns`, and of `names`, the other texts of the request that opens it.
+    /// Returns `None` if all projections together would hold too much.
+    pub fn hold(&self, columns: &[String], names: &[&str]) -> Option<HeldProjection> {
+        self.hold_bytes(projection_bytes(columns, names))
     }
 
     /// Reserves memory for the work of opening one projection.
@@ -62,10 +61,9 @@ impl ProjectionMemory {
     }
 }
 
-/// Returns the bytes of the projection that `open` requests, including `open` itself.
-fn projection_bytes(open: &Open) -> u64 {
-    let columns = open.columns.iter().map(|column| COLUMN_BYTES + 2 * column.len() as u64);
-    let names = [&open.table_uri, &open.branch, &open.identity, &open.file];
+/// Returns the bytes of a projection, including the request that opens it.
+fn projection_bytes(columns: &[String], names: &[&str]) -> u64 {
+    let columns = columns.iter().map(|column| COLUMN_BYTES + 2 * column.len() as u64);
     let names = names.iter().map(|name| name.len() as u64).sum::<u64>();
     PROJECTION_BYTES + names + columns.sum::<u64>()
 }
@@ -78,16 +76,12 @@ mod tests {
     fn projections_hold_a_part_of_the_memory_until_they_are_dropped() {
         let all = TrafficMemory::new(32 << 20);
         let memory = ProjectionMemory::of(&all);
-        let open = Open {
-            table_uri: "s3://bucket/words".into(),
-            identity: "abc".into(),
-            columns: vec!["id".into(), "vector".into()],
-            ..Open::default()
-        };
+        let columns = ["id".to_owned(), "vector".to_owned()];
+        let names = ["s3://bucket/words", "abc"];
         let bytes = 1024 + 17 + 3 + 2 * 128 + 2 * 8;
-        assert_eq!(projection_bytes(&open), bytes);
+        assert_eq!(projection_bytes(&columns, &names), bytes);
         let mut held = Vec::new();
-        held.extend(std::iter::from_fn(|| memory.hold(&open)));
+        held.extend(std::iter::from_fn(|| memory.hold(&columns, &names)));
         assert_eq!(held.len() as u64, (4 << 20) / bytes);
         assert_eq!(all.used(), held.len() as u64 * bytes);
         assert!(memory.hold_opening().is_none());
@@ -102,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_is_too_large_is_refused_even_alone() {
+    fn a_projection_that_is_too_large_is_refused_even_alone() {
         let memory = ProjectionMemory::of(&TrafficMemory::new(32 << 20));
         let columns = vec![String::new(); (4 << 20) / COLUMN_BYTES as usize];
-        assert!(memory.hold(&Open { columns, ..Open::default() }).is_none());
+        assert!(memory.hold(&columns, &[]).is_none());
     }
 }
