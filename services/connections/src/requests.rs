@@ -17,7 +17,7 @@ use tonic::service::Routes;
 use traffic::{
     Arriving, Form, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory, memory_full,
 };
-use wire::{Fault, Reason, asked_timeout};
+use wire::{DEADLINE_MAX, Fault, Reason, asked_timeout};
 
 use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
 
@@ -196,7 +196,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut this = self.clone();
         async move {
-            let timeout = asked_timeout(request.headers());
+            let timeout = asked_timeout(request.headers()).map(|asked| asked.min(DEADLINE_MAX));
             let rule = (this.rules)(request.uri().path());
             if let Some(plain) = this.plain
                 && !rule.is_plain

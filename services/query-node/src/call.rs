@@ -15,7 +15,7 @@ use telemetry::{Attribute, Recording};
 use wire::{Fault, Reason, code_name, query};
 
 use self::stages::CallStages;
-pub use self::stream_calls::{StreamCalls, StreamContext};
+pub use self::stream_calls::StreamCalls;
 use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
@@ -249,9 +249,19 @@ impl Call {
             .map_err(|reason| refusal(reason, &self.table, catalog))
     }
 
-    /// Waits until the call is no longer authorized, and returns the reason. Waits forever if the call was never
+    /// Waits until the call must end, whether or not its work is done: its deadline passes, or it is no longer
+    /// authorized. Returns the reason. `during` names the work. Waits forever if the call has no end, and was never
     /// authorized ([`open`](Self::open)).
-    pub async fn no_longer_allowed(&mut self) -> QueryError {
+    pub async fn must_end(&mut self, during: &'static str) -> QueryError {
+        let context = self.context;
+        tokio::select! {
+            () = context.ended() => QueryError::DeadlinePassed { during },
+            error = self.no_longer_allowed() => error,
+        }
+    }
+
+    /// Waits until the call is no longer authorized, and returns the reason.
+    async fn no_longer_allowed(&mut self) -> QueryError {
         let NodeState { access, catalog, .. } = &*self.state.shared;
         let caller = &mut self.caller.caller;
         let Some(authorization) = &mut self.authorization else { return future::pending().await };

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use access::Grant;
 use client::fetch;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use scheduler::{Flow, Priority};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::metadata::MetadataMap;
 use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
 
@@ -15,8 +15,13 @@ use crate::error::{QueryError, Result};
 /// The context that all stages of a request share.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext {
-    /// The moment after which the answer is of no use.
+    /// The moment after which the answer is of no use; of an answer that is sent in pieces, the current piece.
     deadline: Instant,
+    /// The moment at which the whole request ends, however many pieces its answer has. `None` if neither the caller nor
+    /// the grant limits it: then only each piece has a deadline.
+    end: Option<Instant>,
+    /// The timeout of each piece of the answer, or of each request of a stream.
+    piece_timeout: Duration,
     /// The request's priority among the waiting requests.
     priority: Priority,
     /// The flow of the grant under which the request runs. The fair queues charge the request to this flow.
@@ -30,23 +35,28 @@ impl RequestContext {
     /// Creates an interactive context without a span. Its deadline is `timeout` from now, or [`DEADLINE_MAX`] from now
     /// if that is sooner.
     pub fn after(timeout: Duration) -> Self {
-        let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
-        let flow = Flow::default();
-        Self { deadline, priority: Priority::Interactive, flow, span: None }
+        let piece_timeout = timeout.min(DEADLINE_MAX);
+        let deadline = Instant::now() + piece_timeout;
+        let (priority, flow) = (Priority::Interactive, Flow::default());
+        Self { deadline, end: None, piece_timeout, priority, flow, span: None }
     }
 
     /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets one that is `timeout` from
-    /// now.
+    /// now. If it is answered in pieces, or consists of many requests, a deadline of its caller is that of the whole, and
+    /// `timeout` is that of each piece or request.
     ///
     /// The deadline is a little before the caller's own, so that the answer arrives in time: after the caller's
     /// deadline, tonic reports only "cancelled".
     pub fn from_metadata(metadata: &MetadataMap, timeout: Duration) -> Self {
-        let timeout = match asked_timeout(metadata.as_ref()) {
-            Some(asked) => asked - (asked / 10).min(Duration::from_millis(20)),
-            None => timeout,
+        let context = match asked_timeout(metadata.as_ref()) {
+            Some(asked) => {
+                let left = asked - (asked / 10).min(Duration::from_millis(20));
+                Self::after(DEADLINE_MAX).within(left)
+            }
+            None => Self::after(timeout),
         };
         let span = metadata.get("traceparent").and_then(|it| ParentSpan::parse(it.to_str().ok()?));
-        Self { span, ..Self::after(timeout) }
+        Self { span, ..context }
     }
 
     /// Returns the trace's id, for log lines.
@@ -59,20 +69,32 @@ impl RequestContext {
         Self { span, ..self }
     }
 
-    /// Returns this context, which is for one fetch of a call, with the priority, the flow and the span of `call`.
-    pub fn for_piece_of(self, call: Self) -> Self {
-        Self { priority: call.priority, flow: call.flow, span: call.span, ..self }
+    /// Returns the context of a piece of the answer, or of a request of a stream, that begins now.
+    pub fn for_piece(self) -> Self {
+        self.with_timeout(self.piece_timeout)
     }
 
-    /// Returns this context with a deadline `timeout` from now, at most [`DEADLINE_MAX`].
+    /// Returns this context with a deadline `timeout` from now, at most [`DEADLINE_MAX`], and not after the end of the
+    /// request.
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
+        let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
+        Self { deadline: self.end.map_or(deadline, |end| deadline.min(end)), ..self }
     }
 
-    /// Returns this context with its deadline at most `timeout` from now.
+    /// Returns this context with the end of the whole request at most `timeout` from now.
     pub fn within(self, timeout: Duration) -> Self {
-        let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
-        Self { deadline: self.deadline.min(deadline), ..self }
+        // An end that the clock can't represent is none.
+        let Some(end) = Instant::now().checked_add(timeout) else { return self };
+        let end = self.end.map_or(end, |earlier| earlier.min(end));
+        Self { deadline: self.deadline.min(end), end: Some(end), ..self }
+    }
+
+    /// Waits until the end of the whole request; forever if it has none.
+    pub async fn ended(self) {
+        match self.end {
+            Some(end) => sleep_until(end).await,
+            None => future::pending().await,
+        }
     }
 
     /// Returns the time that is left until the deadline.
@@ -168,6 +190,27 @@ mod tests {
         let longer = context.with_priority(2).unwrap().with_timeout(Duration::from_secs(2));
         assert_eq!(longer.priority(), Priority::Batch);
         assert!(parse(7).unwrap_err().to_string().contains("priority"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_piece_has_a_deadline_and_none_is_after_the_end_of_the_request() {
+        let seconds = Duration::from_secs;
+        let unlimited = RequestContext::from_metadata(&MetadataMap::new(), seconds(30));
+        let granted = unlimited.within(seconds(50));
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-timeout", "1H".parse().unwrap());
+        let asked = RequestContext::from_metadata(&metadata, seconds(30));
+        assert_eq!([unlimited.left(), granted.left(), asked.left()], [30, 30, 300].map(seconds));
+        tokio::time::advance(seconds(25)).await;
+        let pieces = [unlimited, granted, asked].map(|it| it.for_piece().left());
+        assert_eq!(pieces, [30, 25, 300].map(seconds));
+        assert_eq!(granted.with_timeout(DEADLINE_MAX).left(), seconds(25));
+        assert_eq!(unlimited.left(), seconds(5));
+        tokio::time::timeout(seconds(26), granted.ended()).await.expect("its end has come");
+        let ends = tokio::time::timeout(2 * DEADLINE_MAX, asked.ended()).await;
+        assert!(ends.is_err(), "a deadline of an hour is the end of the whole, not of a piece");
+        assert!(tokio::time::timeout(seconds(1 << 20), unlimited.ended()).await.is_err());
+        assert_eq!(asked.for_piece().left(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use wire::query::query_service_server::QueryService;
 use wire::query::*;
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
-use crate::call::{Call, StreamCalls, StreamContext};
+use crate::call::{Call, StreamCalls};
 use crate::counters::Rpc;
 use crate::request_context::RequestContext;
 use crate::requests::{
@@ -34,16 +34,20 @@ type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Service {
     /// Identifies the caller and begins the call.
     pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Fault> {
-        let context = StreamContext::of(request, self.0.shared.config.timeout).base;
+        let context = self.context(request);
         let caller = self.identify(rpc, request).await?;
         Ok(Call::begin(&self.0, rpc, context, caller).await?)
     }
 
     /// Identifies the caller of a stream, on which calls begin later.
     async fn stream_calls<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<StreamCalls, Fault> {
-        let context = StreamContext::of(request, self.0.shared.config.timeout);
+        let context = self.context(request);
         let caller = self.identify(rpc, request).await?;
         Ok(StreamCalls::new(Arc::clone(&self.0), rpc, context, caller))
+    }
+
+    fn context<T>(&self, request: &Request<T>) -> RequestContext {
+        RequestContext::from_metadata(request.metadata(), self.0.shared.config.timeout)
     }
 
     /// Identifies the caller. A refusal is counted and written into the audit log.
@@ -110,22 +114,19 @@ impl QueryService for Service {
         &self,
         request: Request<TakeRequest>,
     ) -> Result<Response<Self::TakeStream>, Status> {
-        let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
         let mut call = self.begin(Rpc::Take, &request).await?;
         let state = Arc::clone(&self.0);
         let mut take = match Take::new(&state, request.into_inner(), &mut call).await {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
-        let each = move |call: RequestContext| of_stream.for_piece().for_piece_of(call);
         if take.is_one_fetch() {
-            let context = each(call.context);
-            let messages = take.next(&state, &mut call, context).await;
+            let messages = take.next(&state, &mut call).await;
             let messages = call.end(messages)?.into_iter().map(Ok);
             return Ok(Response::new(stream::iter(messages).boxed()));
         }
         let sent = in_pieces(call, move |messages, call| {
-            async move { take.send(&state, messages, call, each).await }.boxed()
+            async move { take.send(&state, messages, call).await }.boxed()
         });
         let (first, rest) = sent.await?;
         Ok(Response::new(stream::iter([Ok(first)]).chain(statuses(rest)).boxed()))
@@ -196,7 +197,7 @@ impl QueryService for Service {
                 // Dropping the run cancels its reads and searches.
                 () = progress.closed() => return,
                 ended = tune.run(&state, &progress, context).boxed() => ended,
-                error = call.no_longer_allowed() => Err(error),
+                error = call.must_end("tune") => Err(error),
             };
             if let Err(fault) = call.end(ended) {
                 let _ = progress.send(Err(fault)).await;
@@ -223,7 +224,7 @@ impl QueryService for Service {
             tokio::select! {
                 // The run has sent its errors as progress.
                 () = warm.run(&progress, context) => drop(call.end(Ok(()))),
-                error = call.no_longer_allowed() => {
+                error = call.must_end("warm") => {
                     if let Err(fault) = call.end::<()>(Err(error)) {
                         let _ = progress.send(Err(fault)).await;
                     }

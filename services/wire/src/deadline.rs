@@ -5,11 +5,12 @@ use std::time::Duration;
 use tonic::codegen::http::HeaderMap;
 
 /// The longest deadline of a call, and of a batch. A longer one is cut to this. A caller with more work divides it into
-/// several calls, or uses a stream, whose messages have a deadline each.
+/// several calls, or uses a stream, whose messages have a deadline each. An answer that is sent in pieces, or that
+/// reports progress, may take longer than this: here each piece has a deadline.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(300);
 
 /// Returns the timeout that the caller of a request gives in the header `grpc-timeout`: up to eight digits and a unit.
-/// The timeout is at most [`DEADLINE_MAX`]. Returns `None` if the header is missing or invalid.
+/// It may be longer than [`DEADLINE_MAX`]. Returns `None` if the header is missing or invalid.
 pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -17,7 +18,7 @@ pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
         return None;
     }
     let count: u64 = digits.parse().ok()?;
-    let asked = match unit {
+    Some(match unit {
         "H" => Duration::from_secs(count.checked_mul(3600)?),
         "M" => Duration::from_secs(count.checked_mul(60)?),
         "S" => Duration::from_secs(count),
@@ -25,8 +26,7 @@ pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
         "u" => Duration::from_micros(count),
         "n" => Duration::from_nanos(count),
         _ => return None,
-    };
-    Some(asked.min(DEADLINE_MAX))
+    })
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_in_every_unit_and_capped() {
+    fn timeouts_are_read_in_every_unit() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-timeout", text.parse().unwrap());
@@ -43,7 +43,8 @@ mod tests {
         assert_eq!(read("2M"), Some(Duration::from_secs(120)));
         assert_eq!(read("5S"), Some(Duration::from_secs(5)));
         assert_eq!(read("99999999u"), Some(Duration::from_micros(99_999_999)));
-        assert_eq!([read("1H"), read("99999999H"), read("99999999S")], [Some(DEADLINE_MAX); 3]);
+        assert_eq!(read("1H"), Some(Duration::from_secs(3600)));
+        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         assert_eq!([read("5"), read("S"), read("5x"), read("999999999S"), read("+5S")], [None; 5]);
         assert_eq!(asked_timeout(&HeaderMap::new()), None);
     }

@@ -1,10 +1,9 @@
-//! Begins the calls of GetStream and Lookup streams, and makes the contexts of the requests and fetches of all streams.
+//! Begins the calls of GetStream and Lookup streams.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::Request;
-use wire::{Fault, asked_timeout};
+use wire::Fault;
 
 use crate::authorization::IdentifiedCaller;
 use crate::call::Call;
@@ -13,40 +12,13 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::stranger::Stranger;
 
-/// The context of a stream, from which each request or fetch of the stream gets its own. If the caller has set a
-/// deadline, it applies to the whole stream; otherwise each request or fetch gets the default timeout.
-#[derive(Clone, Copy)]
-pub struct StreamContext {
-    /// The context of the stream itself.
-    pub base: RequestContext,
-    is_bound: bool,
-    timeout: Duration,
-}
-
-impl StreamContext {
-    /// Reads the context of a stream from its request.
-    pub fn of<T>(request: &Request<T>, timeout: Duration) -> Self {
-        let base = RequestContext::from_metadata(request.metadata(), timeout);
-        Self { base, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
-    }
-
-    /// Returns this context with a deadline for the whole stream, `timeout` from now at most.
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { base: self.base.within(timeout), is_bound: true, ..self }
-    }
-
-    /// Returns the context of a request or fetch that begins now.
-    pub fn for_piece(self) -> RequestContext {
-        if self.is_bound { self.base } else { self.base.with_timeout(self.timeout) }
-    }
-}
-
 /// Begins the calls of one stream.
 #[derive(Clone)]
 pub struct StreamCalls {
     state: Arc<ShardState>,
     rpc: Rpc,
-    context: StreamContext,
+    /// The context of the whole stream.
+    context: RequestContext,
     caller: IdentifiedCaller,
 }
 
@@ -54,7 +26,7 @@ impl StreamCalls {
     pub fn new(
         state: Arc<ShardState>,
         rpc: Rpc,
-        context: StreamContext,
+        context: RequestContext,
         caller: IdentifiedCaller,
     ) -> Self {
         Self { state, rpc, context, caller }

@@ -18,7 +18,7 @@ use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use crate::admission::Ask;
-use crate::call::{Call, StreamContext};
+use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::io_tier::fetch_rows;
@@ -145,12 +145,11 @@ impl Wanted {
     }
 }
 
-/// Answers with bytes of one blob. `of_stream` is the context of the whole answer.
+/// Answers with bytes of one blob.
 pub async fn blob_bytes(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,
     asked: BlobBytes,
-    of_stream: StreamContext,
     mut call: Call,
 ) -> Reply {
     let BlobBytes { column, row_id, wanted } = asked;
@@ -182,9 +181,7 @@ pub async fn blob_bytes(
         *head.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     let state = Arc::clone(state);
-    let sent = in_pieces(call, move |pieces, call| {
-        send(state, blob, range, pieces, call, of_stream).boxed()
-    });
+    let sent = in_pieces(call, move |pieces, call| send(state, blob, range, pieces, call).boxed());
     match sent.await {
         Ok((first, rest)) => {
             *head.body_mut() = body_of_pieces(first, rest);
@@ -201,7 +198,6 @@ async fn send(
     range: Range<u64>,
     pieces: &Pieces<Bytes>,
     call: &mut Call,
-    of_stream: StreamContext,
 ) -> Result<()> {
     let mut start = range.start;
     loop {
@@ -209,7 +205,7 @@ async fn send(
         call.renew()?;
         // The pieces that wait for the caller, and the piece that is being read.
         call.hold_rows(3 * (end - start) as usize)?;
-        let context = of_stream.for_piece().for_piece_of(call.context);
+        let context = call.context.for_piece();
         let ask = Ask { during: "fetch", rows: 1, context };
         let blob = blob.clone();
         let read = async move { Ok(blob.read(start..end).await?) }.boxed();

@@ -58,7 +58,7 @@ use self::page::Page;
 use self::query::query;
 use self::query_body::QueryBody;
 use self::route::{Dialect, NamespaceCall, Route, TableCall, parameter, route};
-use crate::call::{Call, StreamContext};
+use crate::call::Call;
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
 use crate::service::Service;
@@ -176,12 +176,10 @@ async fn answer(
         _ => Rpc::HttpDescribe,
     };
     let mut call = Service(Arc::clone(state)).begin(rpc, &request).await?;
-    let mut of_stream = StreamContext::of(&request, state.shared.config.timeout);
     if matches!(rpc, Rpc::HttpWarm) {
         call.context = call.context.with_timeout(DEADLINE_MAX);
     }
     if let Some(timeout) = timeout {
-        of_stream = of_stream.within(timeout);
         call.context = call.context.within(timeout);
     }
     let reply = match read(body.take().unwrap_or_default(), &call).await {
@@ -190,7 +188,7 @@ async fn answer(
             Route::Table { name, call: asked, dialect } => {
                 let table =
                     TableRequest { name: &name, query: text, asked, dialect, freshness, range };
-                table.answer(state, &body, of_stream, call, version).await
+                table.answer(state, &body, call, version).await
             }
             Route::Namespace { namespace, call: asked } => {
                 let found = Namespace::find(state, &call.caller().caller, &namespace);
@@ -303,7 +301,6 @@ impl TableRequest<'_> {
         self,
         state: &Arc<ShardState>,
         body: &[u8],
-        of_stream: StreamContext,
         mut call: Call,
         version: &mut Option<u64>,
     ) -> Reply {
@@ -317,7 +314,7 @@ impl TableRequest<'_> {
                     ))
                 };
                 match opened.await {
-                    Ok((open, body)) => query(state, &open, body, of_stream, call).await,
+                    Ok((open, body)) => query(state, &open, body, call).await,
                     Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }
@@ -330,9 +327,7 @@ impl TableRequest<'_> {
                     Ok((self.open(state, named, &mut call, version).await?, asked))
                 };
                 match opened.boxed().await {
-                    Ok((open, asked)) => {
-                        blobs::blob_bytes(state, &open, asked, of_stream, call).await
-                    }
+                    Ok((open, asked)) => blobs::blob_bytes(state, &open, asked, call).await,
                     Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }

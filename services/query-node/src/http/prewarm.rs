@@ -46,7 +46,7 @@ pub async fn index(
     .boxed();
     tokio::select! {
         loaded = call.context.bound("warm", load) => Ok(loaded.map(|()| Answer::Nothing)?),
-        error = call.no_longer_allowed() => Err(error),
+        error = call.must_end("warm") => Err(error),
     }
 }
 
@@ -76,7 +76,7 @@ pub async fn rows(
     let filled = async { Ok(tokio::join!(run, read).1) };
     let filled = tokio::select! {
         filled = context.bound("warm", filled.boxed()) => filled??,
-        error = call.no_longer_allowed() => return Err(error),
+        error = call.must_end("warm") => return Err(error),
     };
     match filled.extents_failed {
         0 => Ok(Answer::Nothing),

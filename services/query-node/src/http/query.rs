@@ -14,7 +14,7 @@ use super::columns::selection;
 use super::query_body::{QueryBody, Vectors};
 use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
-use crate::call::{Call, StreamContext};
+use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::requests::{as_one_query, find_shaped, search_each};
 use crate::selection::{Ordering, Shape};
@@ -26,16 +26,15 @@ use crate::tables::{Measure, OpenTable};
 const NO_TEXT_INDEX: &str = "Cannot perform full text search unless an INVERTED index has been created on at least one \
                              column";
 
-/// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
+/// Answers a `query` call of the table that `call` has opened.
 pub async fn query(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,
     body: QueryBody,
-    of_stream: StreamContext,
     mut call: Call,
 ) -> Reply {
     if body.is_scan() {
-        return scan(state, open, body, of_stream, call).await;
+        return scan(state, open, body, call).await;
     }
     let answer = searched(state, open, body, &mut call).await;
     Reply::Whole(Box::new(call), answer)

@@ -17,7 +17,7 @@ use super::columns::selection;
 use super::query_body::QueryBody;
 use super::row_filter::RowFilter;
 use crate::admission::Ask;
-use crate::call::{Call, StreamContext};
+use crate::call::Call;
 use crate::call_rules::TAKE_ROWS_MAX;
 use crate::counters::{IndexKind, SearchBy, SearchVia, Stage};
 use crate::error::{QueryError, Result};
@@ -28,12 +28,11 @@ use crate::stages::Path;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
-/// Answers a query without vectors and words. `of_stream` is the context of the whole answer.
+/// Answers a query without vectors and words.
 pub async fn scan(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,
     body: QueryBody,
-    of_stream: StreamContext,
     mut call: Call,
 ) -> Reply {
     let scan = match Scan::new(state, open, body, &mut call).await {
@@ -48,7 +47,7 @@ pub async fn scan(
     let format = scan.writer.format();
     let state = Arc::clone(state);
     let sent = in_pieces(call, move |pieces, call| {
-        async move { scan.send(&state, pieces, call, of_stream).await }.boxed()
+        async move { scan.send(&state, pieces, call).await }.boxed()
     });
     match sent.await {
         Ok((first, rest)) => {
@@ -126,11 +125,10 @@ impl Scan {
         state: &ShardState,
         pieces: &Pieces<Bytes>,
         call: &mut Call,
-        of_stream: StreamContext,
     ) -> Result<()> {
         loop {
             let is_last = self.reader.is_last();
-            let context = of_stream.for_piece().for_piece_of(call.context);
+            let context = call.context.for_piece();
             let rows = self.write_next(state, call, context).await?;
             if is_last {
                 self.writer.finish()?;

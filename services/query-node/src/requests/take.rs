@@ -81,19 +81,16 @@ impl Take {
         self.reader.is_last()
     }
 
-    /// Fetches and sends all rows. `context_of` makes each fetch's context from the call's. Returns early if the
-    /// caller is gone.
+    /// Fetches and sends all rows. Returns early if the caller is gone.
     pub async fn send(
         mut self,
         state: &ShardState,
         messages: &Pieces<TakeResponse>,
         call: &mut Call,
-        context_of: impl Fn(RequestContext) -> RequestContext,
     ) -> Result<()> {
         loop {
             let is_last = self.is_one_fetch();
-            let context = context_of(call.context);
-            for message in self.next(state, call, context).await? {
+            for message in self.next(state, call).await? {
                 if messages.send(Ok(message)).await.is_err() {
                     return Ok(());
                 }
@@ -107,13 +104,9 @@ impl Take {
 
     /// Fetches the next rows and returns their messages. After the last rows, the messages also contain the end of the
     /// Arrow IPC stream.
-    pub async fn next(
-        &mut self,
-        state: &ShardState,
-        call: &mut Call,
-        context: RequestContext,
-    ) -> Result<Vec<TakeResponse>> {
+    pub async fn next(&mut self, state: &ShardState, call: &mut Call) -> Result<Vec<TakeResponse>> {
         let is_last = self.reader.is_last();
+        let context = call.context.for_piece();
         let Piece { rows, from, mut missing } = self.reader.next(state, call, context).await?;
         if !self.skip {
             let addrs = &self.reader.addrs[from..];

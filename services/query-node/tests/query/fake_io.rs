@@ -19,7 +19,8 @@ struct FakeIo(Arc<Answers>);
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves a node that welcomes each stream and answers each message with `answers`. Returns its configuration.
+/// Serves a node that welcomes each stream and answers each message with `answers`, and whose Warms never end. Returns
+/// its configuration.
 pub async fn serve(
     answers: impl Fn(RequestKind) -> Vec<ResponseKind> + Send + Sync + 'static,
 ) -> IoNodeConfig {
@@ -51,7 +52,7 @@ impl FetchService for FakeIo {
     }
 
     async fn warm(&self, _: Request<WarmRequest>) -> Result<Response<Self::WarmStream>, Status> {
-        Err(Status::unimplemented(""))
+        Ok(Response::new(futures::stream::pending().boxed()))
     }
 
     async fn release(

@@ -7,6 +7,7 @@ mod bad_input;
 mod blobs;
 mod branches;
 mod cancel;
+mod deadlines;
 mod ejection;
 mod expressions;
 mod fake_io;

@@ -1,0 +1,97 @@
+//! Tests the deadlines of requests that are answered in pieces, or that report progress.
+
+use std::time::Duration;
+
+use client::query::{QueryClient, TakeRequest, WarmRequest};
+use futures::StreamExt;
+use lake::{Metric, VectorIndexKind};
+use query_node::{AccessConfig, QueryConfig};
+use wire::query::TuneRequest;
+use wire::{Fault, Reason};
+
+use crate::access::{policy, secret};
+use crate::fake_io;
+use crate::node::{config, serve_with};
+use crate::table::{TestTable, address_of};
+
+/// The maximum time of each wait: longer than the test takes on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The number of rows of [`large_take`]. With their vectors they are 65 MB, which is more than the node makes ahead of a
+/// reader, and more than the connection holds.
+const ROWS_TAKEN: usize = 200_000;
+
+/// Returns a Take from `table` whose answer has many pieces.
+pub fn large_take(table: &str) -> TakeRequest {
+    TakeRequest {
+        table: table.into(),
+        row_addrs: vec![address_of(1).to_u64(); ROWS_TAKEN],
+        columns: vec!["vector".into(), "id".into()],
+        ..Default::default()
+    }
+}
+
+/// Returns the fault with which a Warm of `t` ends.
+async fn end_of_warm(client: &QueryClient) -> Fault {
+    let warm = WarmRequest { table: "t".into(), ..Default::default() };
+    let steps: Vec<_> = client.warm(warm).await.unwrap().collect().await;
+    steps.into_iter().last().unwrap().unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warm_and_a_tune_end_at_the_deadline_of_their_caller() {
+    // This I/O node answers no batch, and its Warms never end.
+    let io = fake_io::serve(|_| Vec::new()).await;
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let config = QueryConfig { io_nodes: vec![io], ..config(&[("t", &table)]) };
+    let (_node, client) = serve_with(config).await;
+    let client = client.with_timeout(Duration::from_secs(3));
+    let warmed = tokio::time::timeout(PATIENCE, end_of_warm(&client)).await;
+    let fault = warmed.expect("the Warm ends");
+    assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+    assert!(fault.message.contains("the deadline passed during warm"), "{fault}");
+
+    // So many questions take far longer.
+    let tune = TuneRequest { table: "t".into(), rows: 2000, ..Default::default() };
+    let steps = client.tune(tune).await.unwrap();
+    let steps = tokio::time::timeout(PATIENCE, steps.collect::<Vec<_>>()).await;
+    let last = steps.expect("the Tune ends").pop().unwrap();
+    assert_eq!(last.unwrap_err().reason, Reason::DeadlineExceeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
+    let io = fake_io::serve(|_| Vec::new()).await;
+    let (table, folder) = (TestTable::plain().await, tempfile::tempdir().unwrap());
+    let grants = r#"
+        [[grants]]
+        name = "hasty"
+        who = ["key:one"]
+        tables = ["*"]
+        may = ["read", "warm"]
+        timeout = "5s"
+    "#;
+    let file = folder.path().join("access.toml");
+    std::fs::write(&file, policy(grants)).unwrap();
+    let access = Some(AccessConfig::Policy(file));
+    let unanswered =
+        QueryConfig { io_nodes: vec![io], access: access.clone(), ..config(&[("t", &table)]) };
+    let (_unanswered, client) = serve_with(unanswered).await;
+    let client = client.with_token(&secret("one")).unwrap();
+    let warmed = tokio::time::timeout(PATIENCE, end_of_warm(&client)).await;
+    assert_eq!(warmed.expect("the Warm ends").reason, Reason::DeadlineExceeded);
+
+    let (_node, client) = serve_with(QueryConfig { access, ..config(&[("t", &table)]) }).await;
+    let client = client.with_token(&secret("one")).unwrap();
+    let mut taken = client.take(large_take("t")).await.unwrap();
+    assert!(taken.next().await.unwrap().is_some());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let fault = loop {
+        match taken.next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("all rows were sent"),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+}
