@@ -35,14 +35,14 @@ impl Service {
     /// Identifies the caller and begins the call.
     pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Fault> {
         let context = self.context(request);
-        let caller = self.identify(rpc, request).await?;
+        let caller = self.identify(rpc, request, context).await?;
         Ok(Call::begin(&self.0, rpc, context, caller).await?)
     }
 
     /// Identifies the caller of a stream, on which calls begin later.
     async fn stream_calls<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<StreamCalls, Fault> {
         let context = self.context(request);
-        let caller = self.identify(rpc, request).await?;
+        let caller = self.identify(rpc, request, context).await?;
         Ok(StreamCalls::new(Arc::clone(&self.0), rpc, context, caller))
     }
 
@@ -51,13 +51,18 @@ impl Service {
     }
 
     /// Identifies the caller. A refusal is counted and written into the audit log.
-    async fn identify<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<IdentifiedCaller, Fault> {
+    async fn identify<T>(
+        &self,
+        rpc: Rpc,
+        request: &Request<T>,
+        context: RequestContext,
+    ) -> Result<IdentifiedCaller, Fault> {
         let began = Instant::now();
         match identify(&self.0.shared.access, request).await {
             Ok(caller) => Ok(caller),
             Err(denied) => {
                 let stranger = Stranger { identity: None, address: address_of(request), denied };
-                Err(stranger.refuse(&self.0, rpc, began.elapsed()).await)
+                Err(stranger.refuse(&self.0, rpc, began.elapsed(), context).await)
             }
         }
     }

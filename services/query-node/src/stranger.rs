@@ -5,11 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use access::Denied;
 use audit::{Record, Verdict};
+use futures::FutureExt;
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
 
 use crate::counters::Rpc;
 use crate::error::QueryError;
+use crate::request_context::RequestContext;
 use crate::state::ShardState;
 
 /// A caller whose credentials are not accepted, or are no longer accepted.
@@ -23,13 +25,26 @@ pub struct Stranger {
 
 impl Stranger {
     /// Counts the refusal of a request, and writes a line into the audit log, if there is one. Returns the fault for
-    /// the caller.
-    pub async fn refuse(self, state: &ShardState, rpc: Rpc, took: Duration) -> Fault {
+    /// the caller: `UNAUTHENTICATED`, or `DEADLINE_EXCEEDED` if the audit log had no place for the line before the
+    /// deadline of `context`.
+    pub async fn refuse(
+        self,
+        state: &ShardState,
+        rpc: Rpc,
+        took: Duration,
+        context: RequestContext,
+    ) -> Fault {
         state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
         state.metrics.refused(self.denied.as_str());
         let line = match &state.shared.audit {
-            Some(audit) => audit.reserve().await,
             None => None,
+            Some(audit) => {
+                let reserved = async { Ok(audit.reserve().await) }.boxed();
+                match context.bound("audit", reserved).await {
+                    Ok(line) => line,
+                    Err(late) => return late.into(),
+                }
+            }
         };
         if let Some(line) = line {
             line.record(&Record {

@@ -60,7 +60,7 @@ impl StreamCalls {
             Err(denied) => {
                 let identity = Some(self.caller.caller.identity().to_string());
                 let stranger = Stranger { identity, address: self.caller.address, denied };
-                Err(stranger.refuse(&self.state, self.rpc, Duration::ZERO).await)
+                Err(stranger.refuse(&self.state, self.rpc, Duration::ZERO, context).await)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Tests the access policy over real connections with API keys: who may do what with which tables.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use client::query::{
@@ -305,6 +306,37 @@ async fn refusals_are_audited_and_counted_by_cause() {
         assert_eq!(denied(cause).as_deref(), Some("1"), "{cause}: {metrics}");
     }
     assert_eq!(denied("concurrent").as_deref(), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_caller_waits_for_the_audit_log_until_its_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("access.toml"), folder.path().join("audit"));
+    std::fs::write(&file, policy(GRANTS)).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Nobody reads the pipe, so it takes a few hundred lines, and then lines wait for it.
+    let _pipe = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let (_node, anonymous) = serve_with(QueryConfig {
+        access: Some(AccessConfig::Policy(file)),
+        audit: Some(pipe),
+        timeout: Duration::from_secs(1),
+        ..config(&[])
+    })
+    .await;
+    let requests = futures::stream::repeat(()).map(|()| anonymous.get(get("a")));
+    let mut refused = requests.buffer_unordered(64);
+    let late = async {
+        loop {
+            let fault = refused.next().await.unwrap().unwrap_err();
+            if fault.reason != Reason::Unauthenticated {
+                return fault;
+            }
+        }
+    };
+    let late = tokio::time::timeout(Duration::from_secs(120), late).await;
+    let fault = late.expect("a caller is answered");
+    assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+    assert!(fault.message.contains("during audit"), "{fault}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
