@@ -32,8 +32,9 @@ where
     tokio::spawn(async move {
         let sent = tokio::select! {
             biased;
-            sent = send(&pieces, &mut call) => sent,
+            // If the caller goes away, sending fails too, and `send` returns as if all were sent.
             () = pieces.closed() => return,
+            sent = send(&pieces, &mut call) => sent,
         };
         if let Err(fault) = call.end(sent) {
             let _ = pieces.send(Err(fault)).await;

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use wire::query::{DescribeTableRequest, RowFormat};
 use wire::{Fault, Reason};
 
+use crate::deadlines::large_take;
 use crate::node::{by, config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
@@ -306,6 +307,16 @@ async fn refusals_are_audited_and_counted_by_cause() {
         assert_eq!(denied(cause).as_deref(), Some("1"), "{cause}: {metrics}");
     }
     assert_eq!(denied("concurrent").as_deref(), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_whose_reader_hangs_up_counts_as_cancelled() {
+    let served = Served::new(GRANTS).await;
+    let mut taken = served.with_key("one").take(large_take("a")).await.unwrap();
+    assert!(taken.next().await.unwrap().is_some());
+    drop(taken);
+    let lines = served.audited(1).await;
+    assert_eq!(lines[0]["code"], "CANCELLED", "{}", lines[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
