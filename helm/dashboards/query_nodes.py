@@ -30,7 +30,7 @@ requests = Row(
         lines(
             "Requests under way",
             "short",
-            "Searches and Gets that are not answered yet. The tier can be scaled by this number.",
+            "Searches, Gets and Lookups that are not answered yet. The tier can be scaled by this number.",
             (of.total("bireme_query_requests_under_way", by="instance"), "{{instance}}"),
         ),
         lines(

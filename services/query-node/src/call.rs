@@ -57,6 +57,8 @@ pub struct Call {
     attributes: Vec<Attribute>,
     held: HeldRows,
     is_answered: bool,
+    /// Whether the call counts as work in progress.
+    is_under_way: bool,
     /// Set if this is a subcall.
     subcall: Option<Subcall>,
 }
@@ -107,6 +109,7 @@ impl Call {
             attributes: Vec::new(),
             held: HeldRows::new(&state.row_memory),
             is_answered: false,
+            is_under_way: true,
             subcall: None,
         })
     }
@@ -132,6 +135,7 @@ impl Call {
             attributes: Vec::new(),
             held: self.held.of_subcall(),
             is_answered: false,
+            is_under_way: false,
             subcall: Some(Subcall { grant: self.grant().cloned() }),
         }
     }
@@ -312,6 +316,13 @@ impl Call {
         self.held.hold(bytes, self.context.flow())
     }
 
+    /// Removes the call from the work in progress, because from now on it lasts for as long as its caller reads.
+    pub fn waits_for_reader(&mut self) {
+        if std::mem::take(&mut self.is_under_way) {
+            self.state.metrics.finished(self.rpc);
+        }
+    }
+
     /// Takes the memory that the call's rows hold, for as long as they are needed after the call has ended.
     pub fn take_held(&mut self) -> HeldRows {
         std::mem::replace(&mut self.held, HeldRows::new(&self.state.row_memory))
@@ -464,7 +475,9 @@ impl Drop for Call {
         if self.subcall.is_some() {
             return;
         }
-        self.state.metrics.finished(self.rpc);
+        if self.is_under_way {
+            self.state.metrics.finished(self.rpc);
+        }
         self.state.activity.add();
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());

@@ -30,6 +30,7 @@ where
 {
     let (pieces, mut received) = mpsc::channel(PIECES_AHEAD_MAX);
     tokio::spawn(async move {
+        call.waits_for_reader();
         let sent = tokio::select! {
             biased;
             // If the caller goes away, sending fails too, and `send` returns as if all were sent.

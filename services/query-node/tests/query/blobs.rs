@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
@@ -18,9 +19,13 @@ use lance::dataset::WriteParams;
 use lance_file::version::LanceFileVersion;
 use query_node::QueryNode;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::http::{Answer, get_with, post};
-use crate::node::{config, serve, serve_with};
+use crate::keys::with_metrics;
+use crate::node::{config, metrics, serve, serve_with};
+use crate::operate::metric;
 use crate::table::TestTable;
 
 const ROWS: usize = 40;
@@ -78,6 +83,38 @@ pub async fn table(is_v2: bool) -> TestTable {
 async fn bytes(node: &QueryNode, row: u64, range: Option<&str>) -> Answer {
     let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
     get_with(node, &format!("/v1/table/t/blob/image/{row}/bytes"), &headers).await
+}
+
+/// Requests the bytes of a blob, and reads only the head of the answer. The blob is larger than what the node makes ahead
+/// and the buffers of the connection hold, so the answer is not at its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_waits_for_its_reader_is_no_work_in_progress() {
+    let table = TestTable::nowhere();
+    let blob: ArrayRef = Arc::new(LargeBinaryArray::from_iter_values([vec![7; 64 << 20]]));
+    let schema = Arc::new(Schema::new(vec![field_of(false)]));
+    let rows = RecordBatch::try_new(Arc::clone(&schema), vec![blob]).unwrap();
+    let reader = RecordBatchIterator::new([Ok(rows)], schema);
+    let data_storage_version = Some(LanceFileVersion::V2_1);
+    let params = WriteParams { data_storage_version, ..Default::default() };
+    Dataset::write(reader, &table.uri, Some(params)).await.unwrap();
+    let (node, _client) = serve_with(with_metrics(config(&[("t", &table)]))).await;
+    let mut stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let request = "GET /v1/table/t/blob/image/0/bytes HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    assert_eq!(metric(&node, "bireme_query_requests_under_way").await, 0.0);
+    let ended = |text: &str| text.contains("rpc_method=\"http/query\"");
+    assert!(!ended(&metrics(&node).await), "the call has not ended");
+    drop(stream);
+    let ends = async {
+        while !ended(&metrics(&node).await) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ends).await.expect("the call ends");
+    assert_eq!(metric(&node, "bireme_query_requests_under_way").await, 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,8 @@ use std::time::Duration;
 use certificates::Authority;
 use client::ClientTlsConfig;
 use client::query::{
-    NodePlacement, PlacementRequest, PlacementResponse, QueryClient, TakeRequest, WarmRequest,
+    LookupOpen, NodePlacement, PlacementRequest, PlacementResponse, QueryClient, TakeRequest,
+    WarmRequest,
 };
 use futures::StreamExt;
 use lake::{Metric, VectorIndexKind};
@@ -22,8 +23,9 @@ use wire::Reason;
 use wire::query::MemberState;
 
 use crate::fake_io;
+use crate::lookups::text_keys;
 use crate::node::{NOBODY, assert_true, config, metrics, near, serve, serve_with, served};
-use crate::table::{TestTable, lake, vector};
+use crate::table::{TestTable, key, lake, vector};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_is_described() {
@@ -121,6 +123,19 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
     while_soon_over(waits).await;
     // The callers cancel their requests.
     searches.iter().for_each(|search| search.abort());
+    while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
+    // A batch of a Lookup stream, which ends at its deadline at the latest.
+    let lookups = client.lookups().await.unwrap();
+    let open = LookupOpen {
+        table: "t".into(),
+        columns: vec!["id".into()],
+        timeout_us: 5_000_000,
+        ..Default::default()
+    };
+    let by_key = lookups.open(open).await.unwrap();
+    let getting = tokio::spawn(async move { by_key.get(text_keys(&[key(1)])).await.map(drop) });
+    while_soon_over(async || metric(&node, UNDER_WAY).await < 1.0).await;
+    drop(getting.await.unwrap());
     while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
 }
 
