@@ -3,7 +3,7 @@
 from .panel import Panel, lines
 from .query import Selection
 
-CALLS, RPC = "rpc_server_call_duration_seconds", 'rpc_method=~"bireme.*"'
+CALLS, RPC = "rpc_server_call_duration_seconds", 'rpc_method=~"bireme.*|http/.*"'
 
 
 def calls_p99(of: Selection, title: str, description: str) -> Panel:
