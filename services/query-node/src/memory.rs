@@ -57,7 +57,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
     if bound < least && config.memory.as_u64() > 0 {
         let parts = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize::b(*bytes)));
         let problem = format!(
-            "is {}, and its parts take {} ({}): lower `index_cache` or `key_index`, or give at least {}",
+            "is {}, and its parts take {} ({}): lower `cores`, `index_cache` or `key_index`, or give at least {}",
             config.memory,
             ByteSize::b(least),
             parts.collect::<Vec<_>>().join(", "),
@@ -70,7 +70,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
         tracing::warn!(
             memory = %ByteSize::b(bound),
             parts = %ByteSize::b(least),
-            "memory is short: lower `index_cache` or `key_index`"
+            "memory is short: lower `cores`, `index_cache` or `key_index`"
         );
     }
     let left = bound.saturating_sub(least) / 2 / cores.max(1);
