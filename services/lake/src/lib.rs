@@ -94,7 +94,7 @@ pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::{DroppedSegment, TableFile};
 pub use tables::{
-    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix,
-    is_namespace_id, is_table_name, shown,
+    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, ID_DELIMITER, TableFolder,
+    TableUri, UriPrefix, is_namespace_id, is_table_name, shown,
 };
 pub use words::quoted;

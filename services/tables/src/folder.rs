@@ -27,8 +27,8 @@ const PART_BYTES_MAX: usize = 64;
 /// The maximum number of parts of a namespace's id.
 const PARTS_MAX: usize = 10;
 
-/// The character between the parts of a namespace's or a table's id.
-const ID_DELIMITER: char = '$';
+/// The text between the parts of a namespace's or a table's id.
+pub const ID_DELIMITER: &str = "$";
 
 /// A folder, a bucket, or a part of a bucket, that holds tables directly. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -24,7 +24,9 @@ pub use blocks::{BLOCK_BYTES, BLOCK_SECTORS, BlockReads, FileSource, TOGETHER_MA
 pub use branch::{BadBranch, BranchName};
 pub use deleted::DeletedRows;
 pub use file::{FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileTable};
-pub use folder::{TableFolder, is_namespace_id, is_table_id, is_table_name, table_of_folder};
+pub use folder::{
+    ID_DELIMITER, TableFolder, is_namespace_id, is_table_id, is_table_name, table_of_folder,
+};
 pub use fragment::FragmentInfo;
 pub use positions::FragmentRows;
 pub use ranges::{RANGES_MAX, rows_of};

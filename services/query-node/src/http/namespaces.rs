@@ -7,12 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use access::Caller;
-use lake::{NamespaceProperties, is_namespace_id, is_table_name};
+use lake::{ID_DELIMITER, NamespaceProperties, is_namespace_id, is_table_name};
 use serde_json::json;
 
 use super::answer::{Answer, json as answer};
 use super::page::Page;
-use super::route::DELIMITER;
 use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 
@@ -35,9 +34,9 @@ impl<'a> Namespace<'a> {
     /// # Errors
     /// [`QueryError::NamespaceUnknown`] if there is none that the caller sees.
     pub fn find(state: &'a ShardState, caller: &'a Caller, parts: &[String]) -> Result<Self> {
-        let prefix: String = parts.iter().flat_map(|part| [part, DELIMITER]).collect();
+        let prefix: String = parts.iter().flat_map(|part| [part, ID_DELIMITER]).collect();
         let mut found = Self { state, caller, prefix, properties: BTreeMap::new() };
-        let Some(id) = found.prefix.strip_suffix(DELIMITER).map(str::to_owned) else {
+        let Some(id) = found.prefix.strip_suffix(ID_DELIMITER).map(str::to_owned) else {
             return Ok(found);
         };
         let folders = state.shared.catalog.folders();
@@ -54,7 +53,7 @@ impl<'a> Namespace<'a> {
 
     /// Returns whether the caller's grants cover every id in a namespace.
     fn covers(&self, id: &str) -> bool {
-        self.caller.sees(&format!("{id}{DELIMITER}"))
+        self.caller.sees(&format!("{id}{ID_DELIMITER}"))
     }
 
     /// Describes the namespace.
@@ -88,7 +87,7 @@ impl<'a> Namespace<'a> {
         };
         while children.len() <= limit {
             // The first table behind all those of the last child.
-            let next = self.names_if(|name| name.contains(DELIMITER), &after, 1);
+            let next = self.names_if(|name| name.contains(ID_DELIMITER), &after, 1);
             let Some(child) = next.first().and_then(|name| first_part(name)) else { break };
             after = behind(child);
             children.insert(child.to_owned());
@@ -126,7 +125,7 @@ impl<'a> Namespace<'a> {
 
 /// Returns the part of an id before the first delimiter, if it has one.
 fn first_part(id: &str) -> Option<&str> {
-    id.split_once(DELIMITER).map(|(first, _)| first)
+    id.split_once(ID_DELIMITER).map(|(first, _)| first)
 }
 
 /// Returns a text that is behind each id that begins with the part `part`, and before all others that are behind those.

@@ -6,12 +6,10 @@
 use std::borrow::Cow;
 
 use axum::http::Method;
+use lake::ID_DELIMITER;
 use percent_encoding::percent_decode_str;
 
 use super::error::HttpError;
-
-/// The delimiter of ids, unless the request names another; and in this node's own ids.
-pub const DELIMITER: &str = "$";
 
 /// The kind of client. Both kinds send the same calls, but with different names in some bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +178,7 @@ static SERVED: [Served; 23] = [
 
 impl Parts<'_> {
     fn call(self, call: TableCall) -> Route {
-        Route::Table { name: self.id.join(DELIMITER), call, dialect: self.dialect }
+        Route::Table { name: self.id.join(ID_DELIMITER), call, dialect: self.dialect }
     }
 }
 
@@ -213,7 +211,7 @@ impl Served {
 /// [`HttpError::NoSuchPath`], [`HttpError::Method`], and [`HttpError::NotBuilt`] for calls that Bireme does not serve.
 pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpError> {
     let delimiter = parameter(query, "delimiter").filter(|it| !it.is_empty());
-    let delimiter = delimiter.as_deref().unwrap_or(DELIMITER);
+    let delimiter = delimiter.as_deref().unwrap_or(ID_DELIMITER);
     let parts: Vec<Cow<'_, str>> = path
         .split('/')
         .filter(|part| !part.is_empty())

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, LakeError, Table, TypeNames, VersionInfo, schema_json};
+use lake::{ID_DELIMITER, IndexInfo, LakeError, Table, TypeNames, VersionInfo, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
 use super::page::Page;
-use super::route::{DELIMITER, Dialect};
+use super::route::Dialect;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::requests::{self, indexes_of, millis, of_table};
@@ -30,7 +30,7 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
         QueryError::NotBuilt { problem }
     })?;
     // The location is left out: callers need not know where the operator keeps tables.
-    let mut namespace: Vec<&str> = name.split(DELIMITER).collect();
+    let mut namespace: Vec<&str> = name.split(ID_DELIMITER).collect();
     let table = namespace.pop();
     let version = open.version();
     answer(json!({ "table": table, "namespace": namespace, "version": version, "schema": schema }))
