@@ -290,7 +290,7 @@ pub enum QueryError {
         index: String,
     },
     /// There is no such namespace.
-    #[error("there is no namespace `{namespace}`: all tables of a node are in the root namespace")]
+    #[error("there is no namespace `{namespace}` here")]
     NamespaceUnknown {
         /// The requested namespace.
         namespace: String,

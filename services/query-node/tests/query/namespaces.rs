@@ -92,6 +92,8 @@ async fn tables_of_namespaces_are_served_by_their_ids() {
     for path in ["/v1/namespace/b/exists", "/v1/namespace/a$c/exists", "/v1/namespace/t/exists"] {
         let (status, code, said) = post(&node, path, json!({})).await.error();
         assert_eq!((status, code), (404, 1), "{path}: {said}");
+        let id = path.split('/').nth(3).unwrap();
+        assert_eq!(said, format!("there is no namespace `{id}` here"));
     }
 
     // The manifest is read again when it has changed.
