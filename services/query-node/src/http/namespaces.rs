@@ -90,20 +90,21 @@ impl<'a> Namespace<'a> {
             let next = self.names_if(|name| name.contains(ID_DELIMITER), &after, 1);
             let Some(child) = next.first().and_then(|name| first_part(name)) else { break };
             after = behind(child);
-            children.insert(child.to_owned());
+            // As in lists of tables: clients refuse the whole list.
+            if is_namespace_id(child) {
+                children.insert(child.to_owned());
+            }
         }
         for folder in self.state.shared.catalog.folders().iter() {
             for (id, _) in folder.namespaces(&self.prefix) {
                 let below = &id[self.prefix.len()..];
                 let child = first_part(below).unwrap_or(below);
-                if !children.contains(child) && self.covers(id) {
+                if is_namespace_id(child) && !children.contains(child) && self.covers(id) {
                     children.insert(child.to_owned());
                 }
             }
         }
-        // As in lists of tables: clients refuse the whole list.
-        let children = children.into_iter().filter(|child| is_namespace_id(child)).collect();
-        let (namespaces, next) = page.of(children, String::clone)?;
+        let (namespaces, next) = page.of(children.into_iter().collect(), String::clone)?;
         answer(json!({ "namespaces": namespaces, "page_token": next }))
     }
 

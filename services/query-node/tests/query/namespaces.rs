@@ -10,8 +10,8 @@ use wire::Reason;
 use crate::access::{policy, secret};
 use crate::folders::{Folder, names, with_folders};
 use crate::http::{get, get_with, post, post_with};
-use crate::node::serve_with;
-use crate::table::{rows, write};
+use crate::node::{config, serve_with};
+use crate::table::{TestTable, rows, write};
 
 /// Makes a folder with the tables `root`, `a$t` and `a$b$t`, and the namespaces `a`, `a$b` and `empty`.
 async fn folder_with_namespaces() -> Folder {
@@ -111,6 +111,17 @@ async fn tables_of_namespaces_are_served_by_their_ids() {
     assert_eq!(names(&client).await.len(), 4);
     let error = client.status().await.unwrap().folders.remove(0).error;
     assert!(error.contains("__manifest"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_whose_ids_clients_refuse_do_not_end_a_list() {
+    let table = TestTable::plain().await;
+    let ids = ["1 bad$t", "2 bad$t", "good$t", "later$t"].map(|id| (id, &table));
+    let (node, _client) = serve_with(config(&ids)).await;
+    let first = get(&node, "/v1/namespace/$/list?limit=1").await.json();
+    assert_eq!(first, json!({ "namespaces": ["good"], "page_token": "good" }));
+    let second = get(&node, "/v1/namespace/$/list?limit=1&page_token=good").await.json();
+    assert_eq!(second, namespaces(&["later"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
