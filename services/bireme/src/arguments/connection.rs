@@ -68,8 +68,10 @@ impl Connection {
 
     async fn connect(&self) -> Result<QueryClient> {
         let network = self.network(&self.endpoint)?;
+        // Read before connecting, so that a wrong path is reported even if no node answers.
+        let token = self.token()?;
         let client = QueryClient::connect_over(&self.endpoint, &network).await?;
-        match self.token()? {
+        match token {
             Some(token) => Ok(client.with_token(&token)?),
             None => Ok(client),
         }
@@ -80,7 +82,8 @@ impl Connection {
         let Some(path) = &self.token_file else { return Ok(None) };
         let read = std::fs::read_to_string(path);
         let token = read.map_err(|error| {
-            CliError::usage(format!("--token-file {}: {error}", path.display()))
+            let doing = format!("the token file {} can't be read", path.display());
+            CliError::os(&doing, &error, "name another with --token-file")
         })?;
         match token.trim() {
             "" => Err(CliError::usage(format!("--token-file {}: it is empty", path.display()))),

@@ -19,6 +19,7 @@ fn every_command_reports_a_missing_file_alike() {
         &["search", "t", "--vector", missing],
         &["search", "t", "--vectors", rows],
         &["lookup", "t", "--keys", rows, "--output", text(&folder.path().join("x.parquet"))],
+        &["tables", "--token-file", missing],
         &["tables", "--endpoint", endpoint, "--tls-ca", missing],
         &["tables", "--endpoint", endpoint, "--tls-cert", missing, "--tls-key", missing],
         &["inspect", missing],
