@@ -122,6 +122,9 @@ pub struct SearchArgs {
     /// Apply --filter to the rows that the search finds, instead of before it
     #[arg(long, requires = "filter")]
     filter_after: bool,
+    /// Leave out rows that the index does not cover
+    #[arg(long)]
+    indexed_only: bool,
     #[command(flatten)]
     near: NearArgs,
     /// The share of the nearest rows to find, such as 0.95, by the curve of `bireme tune`; in place of
@@ -158,25 +161,23 @@ struct NearArgs {
     /// Compare every row, without the index
     #[arg(long, requires = "near")]
     exact: bool,
-    /// Leave out rows that the index does not cover
-    #[arg(long, requires = "near")]
-    indexed_only: bool,
 }
 
 impl SearchArgs {
     /// Refuses flags of another kind of search, which would otherwise be ignored.
     fn check(&self) -> Result<()> {
         let is_near = self.like.is_some() || self.vector.is_some() || self.vectors.is_some();
-        let has_column = is_near || self.text.is_given();
+        let is_ranked = is_near || self.text.is_given();
         for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like, --vector or --vectors"),
             ("--nprobes-max", self.nprobes_max.is_some(), is_near, "--like, --vector or --vectors"),
             ("--refine", self.refine.is_some(), is_near, "--like, --vector or --vectors"),
             ("--recall", self.recall.is_some(), is_near, "--like, --vector or --vectors"),
+            ("--column", self.column.is_some(), is_ranked, "--like, --vector, --vectors or --text"),
             (
-                "--column",
-                self.column.is_some(),
-                has_column,
+                "--indexed-only",
+                self.indexed_only,
+                is_ranked,
                 "--like, --vector, --vectors or --text",
             ),
         ] {
@@ -217,7 +218,7 @@ impl SearchArgs {
             ef: self.near.ef.unwrap_or(0),
             metric: self.near.metric,
             exact: self.near.exact,
-            indexed_only: self.near.indexed_only,
+            indexed_only: self.indexed_only,
             filter_after: self.filter_after,
             recall: self.recall,
             order_by: self.order_by,
@@ -456,8 +457,11 @@ mod tests {
             (["--filter", "true"], ["--refine", "1"]),
             (["--text", "a"], ["--recall", "0.9"]),
             (["--filter", "true"], ["--column", "b"]),
+            (["--filter", "true"], ["--indexed-only", ""]),
         ] {
-            let error = asked(&[search, flag].concat()).unwrap_err();
+            let flags = flag.iter().filter(|it| !it.is_empty()).copied();
+            let arguments: Vec<_> = search.into_iter().chain(flags).collect();
+            let error = asked(&arguments).unwrap_err();
             assert_eq!(error.exit().number(), 2);
             let said = error.message();
             let expected = format!("{} needs a search with --like", flag[0]);
@@ -470,6 +474,9 @@ mod tests {
         let said = error.message();
         assert!(said.starts_with("--column and --text-column both name text columns"), "{said}");
         request(&["--text", "a", "--column", "w"]);
+        for search in ["--text", "--phrase", "--must", "--like"] {
+            assert!(request(&[search, "a", "--indexed-only"]).indexed_only, "{search}");
+        }
         assert_eq!(request(&["--like", "a", "--recall", "0.95"]).recall, Some(0.95));
     }
 }
