@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use client::query::{
     Found, GetRequest, Gotten, GottenRows, LookupOpen, OnMissing, QueryClient, Stage, TakeRequest,
-    WarmRequest,
+    UnreadKeys, WarmRequest,
 };
 use client::{ClientTlsConfig, Endpoint, Network};
 use pyo3::prelude::*;
@@ -109,20 +109,20 @@ impl Client {
         Ok(Call::new(self.background, within(limit, work), convert))
     }
 
-    /// Gets rows by key. `convert` turns them into a Python object.
+    /// Gets rows by key. `convert` turns them, and the keys that could not be read, into a Python object.
     fn get_as(
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
         request: GetRequest,
-        convert: fn(Python<'_>, RecordBatch) -> PyResult<Py<PyAny>>,
+        convert: fn(Python<'_>, RecordBatch, Option<UnreadKeys>) -> PyResult<Py<PyAny>>,
     ) -> PyResult<Call> {
         self.call(
             py,
             timeout,
             |query| async move { query.get(request).await },
             move |py, gotten: Gotten| match gotten.rows {
-                GottenRows::Arrow(rows) => convert(py, rows),
+                GottenRows::Arrow(rows) => convert(py, rows, gotten.unread),
                 GottenRows::Json(_) => Err(exception(py, damaged("it is JSON, not Arrow"))),
             },
         )
@@ -204,7 +204,33 @@ impl Client {
     ) -> PyResult<Call> {
         let timeout = target.timeout;
         let request = GetRequest { all_rows, ..get_request(target, keys, columns, key_column) };
-        self.get_as(py, timeout, request, |py, rows| Rows::from(rows).into_table(py))
+        self.get_as(py, timeout, request, |py, rows, _| Rows::from(rows).into_table(py))
+    }
+
+    /// Like [`get`](Self::get), but if some of the rows can't be read, the others are still returned. Returns the rows,
+    /// the positions of the keys whose rows can't be read, and the exception for one of these, or None.
+    fn get_partial(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        keys: Vec<String>,
+        columns: Vec<String>,
+        key_column: Option<String>,
+        all_rows: bool,
+    ) -> PyResult<Call> {
+        let timeout = target.timeout;
+        let request = get_request(target, keys, columns, key_column);
+        let request = GetRequest { all_rows, partial: true, ..request };
+        self.get_as(py, timeout, request, |py, rows, unread| {
+            let rows = Rows::from(rows).into_table(py)?;
+            let (positions, error) = match unread {
+                None => (Vec::new(), None),
+                Some(UnreadKeys { positions, fault }) => {
+                    (positions, Some(exception(py, fault).into_value(py)))
+                }
+            };
+            Ok((rows, positions, error).into_pyobject(py)?.into_any().unbind())
+        })
     }
 
     /// Returns, as a dictionary, the row that has `key`, or None if no row has it.
@@ -218,7 +244,7 @@ impl Client {
     ) -> PyResult<Call> {
         let timeout = target.timeout;
         let request = get_request(target, vec![key], columns, key_column);
-        self.get_as(py, timeout, request, |py, rows| first_row(py, &rows))
+        self.get_as(py, timeout, request, |py, rows, _| first_row(py, &rows))
     }
 
     /// Returns the rows at `rows`, in their order: these are offsets if `are_offsets` is set, or else addresses. Those

@@ -32,6 +32,8 @@ def test_every_call_can_be_awaited(words: bireme.Table, rows: pa.Table) -> None:
         assert await table.get(["n02503517"]) == words.get(["n02503517"])
         every = await table.get(5, key_column="domain", all_rows=True)
         assert every == words.get(5, key_column="domain", all_rows=True)
+        partial = await table.get(["n0", "n02503517"], partial=True)
+        assert partial == words.get(["n0", "n02503517"], partial=True)
         assert await table.exists("n02503517")
         assert (await table.exists(["n0", "n02503517"])).to_pylist() == [False, True]
         assert await table.take([1, 0]) == words.take([1, 0])

@@ -1,5 +1,6 @@
 """Errors: their classes, and the server's own sentences."""
 
+import os
 import pickle
 import re
 from pathlib import Path
@@ -10,6 +11,30 @@ import pytest
 
 import bireme
 from bireme._errors import _CLASSES
+from conftest import run
+
+
+def test_rows_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
+    for name, rows, mode in [("one.csv", "k,v\na,1\nb,2\n", "create"), ("two.csv", "k,v\nc,3\nd,4\n", "append")]:
+        (tmp_path / name).write_text(rows)
+        run("ingest", str(tmp_path / name), "--table", str(tmp_path / "t.lance"), "--mode", mode)
+    run("index", "--table", str(tmp_path / "t.lance"), "--key", "k")
+    with bireme.serve(str(tmp_path / "t.lance")) as server:
+        table = server.table("t")
+        assert table.get("a", columns=["v"])["v"] == 1
+        last = max((tmp_path / "t.lance/data").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        os.truncate(last, 64)
+        with pytest.raises(bireme.Error):
+            table.get(["c", "b"])
+        found = table.get(["c", "b", "x", "d"], columns=["k", "v"], partial=True)
+        assert found.rows.select(["k", "v"]).to_pylist() == [{"k": "b", "v": 2}]
+        assert found.failed == [0, 3]
+        assert isinstance(found.error, bireme.Error)
+        assert found.error.reason == "TABLE_DAMAGED"
+        with pytest.raises(bireme.Error, match=re.escape(found.error.message)):
+            table.get(["c", "d"], partial=True)
+        with pytest.raises(bireme.BadRequestError, match="partial"):
+            table.get(["a"], all_rows=True, partial=True)
 
 
 def test_every_reason_has_a_class() -> None:

@@ -36,7 +36,7 @@ from ._errors import (
 )
 from ._search import AsyncSearch, Search
 from ._serve import Server, serve
-from ._table import AsyncTable, Table
+from ._table import AsyncTable, PartialRows, Table
 
 __all__ = [
     "AsyncConnection",
@@ -52,6 +52,7 @@ __all__ = [
     "IoNode",
     "NotFoundError",
     "OverloadedError",
+    "PartialRows",
     "Search",
     "Server",
     "Stage",

@@ -4,6 +4,8 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from ._errors import Error
+
 _T = TypeVar("_T", covariant=True)
 
 class Call(Generic[_T]):
@@ -32,6 +34,9 @@ class Client:
     def get(
         self, target: Any, keys: list[str], columns: list[str], key_column: str | None, all_rows: bool
     ) -> Call[pa.Table]: ...
+    def get_partial(
+        self, target: Any, keys: list[str], columns: list[str], key_column: str | None, all_rows: bool
+    ) -> Call[tuple[pa.Table, list[int], Error | None]]: ...
     def get_row(
         self, target: Any, key: str, columns: list[str], key_column: str | None
     ) -> Call[dict[str, Any] | None]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ._arguments import Key, is_key
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
 
 #: Whether to show a bar, or a function that gets each step.
 Progress: TypeAlias = bool | Callable[[WarmProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRows:
+    """The rows of several keys, of which some could not be read."""
+
+    #: The rows that were found and could be read, in the order of their keys.
+    rows: pa.Table
+    #: The positions, ascending, of keys whose rows could not be read. It is not known whether these keys have a row.
+    failed: list[int]
+    #: Why one of them could not be read; None if all rows could be.
+    error: Error | None
 
 
 class Table(Target):
@@ -56,6 +69,7 @@ class Table(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: Literal[False] = False,
+        partial: Literal[False] = False,
     ) -> dict[str, Any] | None: ...
     @overload
     def get(
@@ -65,6 +79,7 @@ class Table(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: Literal[True],
+        partial: Literal[False] = False,
     ) -> pa.Table: ...
     @overload
     def get(
@@ -74,7 +89,17 @@ class Table(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: bool = False,
+        partial: Literal[False] = False,
     ) -> pa.Table: ...
+    @overload
+    def get(
+        self,
+        key: Key | Iterable[Key],
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        partial: Literal[True],
+    ) -> PartialRows: ...
     def get(
         self,
         key: Any,
@@ -82,7 +107,8 @@ class Table(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: bool = False,
-    ) -> dict[str, Any] | pa.Table | None:
+        partial: bool = False,
+    ) -> dict[str, Any] | pa.Table | PartialRows | None:
         """Returns the row that has a key, as a dictionary, or None if no row has it.
 
         For several keys (10,000 at most), returns the rows that were found as a `pyarrow.Table`, in the order of the
@@ -90,6 +116,9 @@ class Table(Target):
 
         If several rows have a key, the one with the lowest address is returned. With `all_rows`, all of them are, also
         for a single key as a `pyarrow.Table`: at most 10,000 rows of a key, and 65,536 of all keys.
+
+        If a row can't be read, the call raises an error. With `partial`, it returns the other rows with the error, as
+        `PartialRows`, and raises only if no row can be read. `all_rows` can't be set too.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
@@ -101,7 +130,12 @@ class Table(Target):
         1
         >>> words.get(5, key_column="domain", all_rows=True).num_rows > 1
         True
+        >>> found = words.get(["n02503517", "n99999999"], partial=True)
+        >>> found.rows.num_rows, found.failed, found.error
+        (1, [], None)
         """
+        if partial:
+            return PartialRows(*self._get_partial(key, columns, key_column, all_rows).wait())
         if is_key(key) and not all_rows:
             return self._get_row(key, columns, key_column).wait()
         return self._get(key, columns, key_column, all_rows).wait()
@@ -267,6 +301,7 @@ class AsyncTable(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: Literal[False] = False,
+        partial: Literal[False] = False,
     ) -> dict[str, Any] | None: ...
     @overload
     async def get(
@@ -276,6 +311,7 @@ class AsyncTable(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: Literal[True],
+        partial: Literal[False] = False,
     ) -> pa.Table: ...
     @overload
     async def get(
@@ -285,7 +321,17 @@ class AsyncTable(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: bool = False,
+        partial: Literal[False] = False,
     ) -> pa.Table: ...
+    @overload
+    async def get(
+        self,
+        key: Key | Iterable[Key],
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        partial: Literal[True],
+    ) -> PartialRows: ...
     async def get(
         self,
         key: Any,
@@ -293,8 +339,11 @@ class AsyncTable(Target):
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
         all_rows: bool = False,
-    ) -> dict[str, Any] | pa.Table | None:
+        partial: bool = False,
+    ) -> dict[str, Any] | pa.Table | PartialRows | None:
         """Returns the row that has a key, as a dictionary, or None; for several keys, the rows that were found."""
+        if partial:
+            return PartialRows(*await answer(self._get_partial(key, columns, key_column, all_rows)))
         if is_key(key) and not all_rows:
             return await answer(self._get_row(key, columns, key_column))
         return await answer(self._get(key, columns, key_column, all_rows))

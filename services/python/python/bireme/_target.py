@@ -17,6 +17,7 @@ from ._arguments import (
     taken_rows,
 )
 from ._bireme import Call, Client, Warm
+from ._errors import Error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,12 @@ class Target:
     ) -> Call[pa.Table]:
         keys = [key_text(it) for it in ([key] if is_key(key) else key)]
         return self._client.get(self, keys, column_list(columns), key_column, all_rows)
+
+    def _get_partial(
+        self, key: Any, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
+    ) -> Call[tuple[pa.Table, list[int], Error | None]]:
+        keys = [key_text(it) for it in ([key] if is_key(key) else key)]
+        return self._client.get_partial(self, keys, column_list(columns), key_column, all_rows)
 
     def _get_row(
         self, key: Any, columns: str | Iterable[str] | None, key_column: str | None
