@@ -50,7 +50,7 @@ pub enum NodeError {
     NoFile,
     /// The rows of a batch exceed a reply.
     #[error(
-        "the batch's {rows} rows come to more than the {bytes_max} bytes that a reply holds; ask for fewer rows a batch"
+        "the batch's {rows} rows come to more than the {bytes_max} bytes that a reply holds; ask for fewer rows a batch, or fewer columns"
     )]
     BatchTooLarge {
         /// The number of rows.

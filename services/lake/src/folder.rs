@@ -1,9 +1,9 @@
 //! Lists folders of tables.
 //!
-//! Only the folder itself is looked at, and its manifest of namespaces if it has one (`namespaces.rs`), not the contents
-//! of its tables, so a name is listed even before its table's first version is complete. Symbolic links in a folder are
-//! skipped, because they may lead anywhere. So a table of the manifest is listed if its own folder was found directly in
-//! this one.
+//! Only the folder itself is looked at, and its manifest of namespaces if it has one (`namespaces.rs`), not the
+//! contents of its tables, so a name is listed even before its table's first version is complete. Symbolic links in a
+//! folder are skipped, because they may lead anywhere. So a table of the manifest is listed if its own folder was found
+//! directly in this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;

@@ -6,8 +6,9 @@
 //! - metadata: [`Table::schema`], [`Table::fragments`], [`Table::deleted`], [`Table::indexes`], [`Table::newer`];
 //! - rows by physical position, to fill the cache ([`Table::read_chunk`]), and single rows by address
 //!   ([`Table::take`]);
-//! - searches that return row addresses, with distances or scores, but no rows: [`Table::open_route`],
-//!   [`Table::search_text`], [`Table::search_filter`], [`Table::lookup`].
+//! - searches that return row addresses, with distances or scores, but no rows: [`Table::planned_search`] (or
+//!   [`Table::open_route`], for a search that its caller carries on), [`Table::search_text`], [`Table::search_filter`],
+//!   [`Table::lookup`].
 //!
 //! [`ingest`] makes tables and [`build_index`] makes indexes.
 //!

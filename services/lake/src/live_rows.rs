@@ -38,8 +38,8 @@ impl Table {
         self.live_rows_of_parts(with_rows.map(|info| (*info, 0..info.live_rows())).collect()).await
     }
 
-    /// Returns the addresses of the live rows at positions of fragments. The positions are counted in each fragment, and
-    /// none is after its last live row.
+    /// Returns the addresses of the live rows at positions of fragments. The positions are counted in each fragment,
+    /// and none is after its last live row.
     async fn live_rows_of_parts(
         &self,
         parts: Vec<(&FragmentInfo, Range<u64>)>,

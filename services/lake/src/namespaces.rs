@@ -22,8 +22,8 @@ use crate::opener::Opener;
 /// The name of the manifest's folder.
 pub(crate) const FOLDER: &str = "__manifest";
 
-/// The maximum size of a manifest, in bytes: of its data files, and of its entries once they are read. An entry has some
-/// hundred bytes.
+/// The maximum size of a manifest, in bytes: of its data files, and of its entries once they are read. An entry has
+/// some hundred bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The maximum number of entries in a batch of the manifest's scan.
@@ -38,11 +38,11 @@ pub type NamespaceProperties = BTreeMap<String, String>;
 /// The entries of a folder's manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Namespaces {
-    /// The version of the manifest, and the time of its commit, which distinguishes a folder that was deleted and created
-    /// again.
+    /// The version of the manifest, and the time of its commit, which distinguishes a folder that was deleted and
+    /// created again.
     pub(crate) version: (u64, u128),
-    /// The folder of each table, by the table's id: the parts of its namespace and its name, joined by `$`. Kept for the
-    /// next listing, which may find other folders while the manifest is unchanged.
+    /// The folder of each table, by the table's id: the parts of its namespace and its name, joined by `$`. Kept for
+    /// the next listing, which may find other folders while the manifest is unchanged.
     pub(crate) tables: BTreeMap<String, String>,
     /// The properties of each namespace, by its id: its parts, joined by `$`.
     pub properties: BTreeMap<String, NamespaceProperties>,
@@ -52,9 +52,9 @@ pub struct Namespaces {
     pub(crate) has_more_namespaces: bool,
 }
 
-/// Reads the manifest of `folder`, unless `before` is its current state. Keeps at most `entries_max` tables, and as many
-/// namespaces, in the order of their ids. Returns `None` if the manifest has no version yet: Lance is about to make it, or
-/// was interrupted.
+/// Reads the manifest of `folder`, unless `before` is its current state. Keeps at most `entries_max` tables, and as
+/// many namespaces, in the order of their ids. Returns `None` if the manifest has no version yet: Lance is about to
+/// make it, or was interrupted.
 ///
 /// Errors: `Unsupported` for a manifest that a newer Lance has written, or a very large one, and those of opening a
 /// table.
@@ -113,8 +113,8 @@ impl Namespaces {
         self.tables.contains_key(name) || last.is_some_and(|(last, _)| name > last.as_str())
     }
 
-    /// Returns whether all entries together have at most [`BYTES_MAX`]. A manifest's own sizes may be wrong, and its files
-    /// are compressed.
+    /// Returns whether all entries together have at most [`BYTES_MAX`]. A manifest's own sizes may be wrong, and its
+    /// files are compressed.
     async fn read(&mut self, dataset: &Dataset, entries_max: usize) -> LanceResult<bool> {
         let mut scanner = dataset.scan();
         scanner.batch_size(BATCH_ROWS).batch_size_bytes(BYTES_MAX);

@@ -316,7 +316,7 @@ impl Call {
         self.held.hold(bytes, self.context.flow())
     }
 
-    /// Removes the call from the work in progress, because from now on it lasts for as long as its caller reads.
+    /// Removes the call from the work in progress, because it lasts for as long as its caller reads.
     pub fn waits_for_reader(&mut self) {
         if std::mem::take(&mut self.is_under_way) {
             self.state.metrics.finished(self.rpc);

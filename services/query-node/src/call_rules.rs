@@ -24,9 +24,9 @@ pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// Maximum number of addresses of a Take. They take 8 MB.
 pub const TAKE_ROWS_MAX: usize = 1_000_000;
 
-/// Maximum size of a Search in bytes: its vector (400 KB for 100,000 dimensions), or its vectors (4 MB for 100 of 10,000
-/// dimensions), its filter, and its words. The words may be a long text: only distinct words count towards the limit on
-/// words.
+/// Maximum size of a Search in bytes: its vector (400 KB for 100,000 dimensions), or its vectors (4 MB for 100 of
+/// 10,000 dimensions), its filter, and its words. The words may be a long text: only distinct words count towards the
+/// limit on words.
 const SEARCH_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum size of a Count in bytes: that of its filter.

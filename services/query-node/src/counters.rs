@@ -99,10 +99,10 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
-    /// Returns whether the rpc counts as work in progress: a search, a Get, a group of batches of a Lookup, a count, or a
-    /// query over plain HTTP until its answer is sent in pieces ([`Call::waits_for_reader`](crate::call::Call)). Takes,
-    /// Tunes and Warms do not count: they last for as long as their callers read, which says nothing about the node's
-    /// load.
+    /// Returns whether the rpc counts as work in progress: a search, a Get, a group of batches of a Lookup, a count, or
+    /// a query over plain HTTP until its answer is sent in pieces ([`Call::waits_for_reader`](crate::call::Call)).
+    /// Takes, Tunes and Warms do not count: they last for as long as their callers read, which says nothing about the
+    /// node's load.
     fn is_short(self) -> bool {
         matches!(
             self,

@@ -42,18 +42,16 @@ impl RequestContext {
     }
 
     /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets one that is `timeout` from
-    /// now. If it is answered in pieces, or consists of many requests, a deadline of its caller is that of the whole, and
-    /// `timeout` is that of each piece or request.
+    /// now. If it is answered in pieces, or consists of many requests, a deadline of its caller is that of the whole;
+    /// each piece or request has at most [`DEADLINE_MAX`], or `timeout` if its caller sets no deadline.
     ///
     /// The deadline is a little before the caller's own, so that the answer arrives in time: after the caller's
     /// deadline, tonic reports only "cancelled".
     pub fn from_metadata(metadata: &MetadataMap, timeout: Duration) -> Self {
+        let context = Self::after(timeout);
         let context = match asked_timeout(metadata.as_ref()) {
-            Some(asked) => {
-                let left = asked - (asked / 10).min(Duration::from_millis(20));
-                Self::after(DEADLINE_MAX).within(left)
-            }
-            None => Self::after(timeout),
+            Some(asked) => context.asked(asked - (asked / 10).min(Duration::from_millis(20))),
+            None => context,
         };
         let span = metadata.get("traceparent").and_then(|it| ParentSpan::parse(it.to_str().ok()?));
         Self { span, ..context }
@@ -87,6 +85,13 @@ impl RequestContext {
         let Some(end) = Instant::now().checked_add(timeout) else { return self };
         let end = self.end.map_or(end, |earlier| earlier.min(end));
         Self { deadline: self.deadline.min(end), end: Some(end), ..self }
+    }
+
+    /// Returns this context with the deadline that the caller asks for, `timeout` from now, in place of the node's
+    /// default: for the whole request, each piece of which has at most [`DEADLINE_MAX`]. It is not after an earlier
+    /// end.
+    pub fn asked(self, timeout: Duration) -> Self {
+        Self { piece_timeout: DEADLINE_MAX, ..self }.for_piece().within(timeout)
     }
 
     /// Waits until the end of the whole request; forever if it has none.

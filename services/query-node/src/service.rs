@@ -227,6 +227,9 @@ impl QueryService for Service {
         let (progress, responses) = mpsc::channel(PIECES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
+                biased;
+                // Dropping the run cancels it on the I/O nodes.
+                () = progress.closed() => {}
                 // The run has sent its errors as progress.
                 () = warm.run(&progress, context) => drop(call.end(Ok(()))),
                 error = call.must_end("warm") => {
@@ -234,8 +237,6 @@ impl QueryService for Service {
                         let _ = progress.send(Err(fault)).await;
                     }
                 }
-                // Dropping the run cancels it on the I/O nodes.
-                () = progress.closed() => {}
             }
         });
         Ok(Response::new(statuses(responses)))

@@ -34,7 +34,6 @@ impl Stranger {
         took: Duration,
         context: RequestContext,
     ) -> Fault {
-        state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
         state.metrics.refused(self.denied.as_str());
         let line = match &state.shared.audit {
             None => None,
@@ -42,10 +41,15 @@ impl Stranger {
                 let reserved = async { Ok(audit.reserve().await) }.boxed();
                 match context.bound("audit", reserved).await {
                     Ok(line) => line,
-                    Err(late) => return late.into(),
+                    Err(late) => {
+                        let late = Fault::from(late);
+                        state.metrics.answered(rpc, Some(late.reason), took);
+                        return late;
+                    }
                 }
             }
         };
+        state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
         if let Some(line) = line {
             line.record(&Record {
                 time: SystemTime::now(),

@@ -7,8 +7,8 @@
 //!                                     k and the wanted recall ──────────────Curve::choose──────────────► Setting
 //! ```
 //!
-//! A *setting* is a number of partitions to search (nprobes) and a number of candidates to score exactly. A curve keeps,
-//! for each of several k, the settings that no other setting beats in cost, recall and certainty together.
+//! A *setting* is a number of partitions to search (nprobes) and a number of candidates to score exactly. A curve
+//! keeps, for each of several k, the settings that no other setting beats in cost, recall and certainty together.
 //!
 //! Invariants:
 //! - A curve is accepted only if its checksum is right and every value is within its bounds.
@@ -16,8 +16,8 @@
 //! - A curve is used only for an index that it fits ([`Fit`]): one that still has the segments that were measured, or
 //!   an earlier or later build of the same index of the same table, with the same parameters and number of partitions.
 //!
-//! This crate deliberately makes no claim about filtered searches. They search more partitions than the setting says, but
-//! their recall was not measured.
+//! This crate deliberately makes no claim about filtered searches. They search more partitions than the setting says,
+//! but their recall was not measured.
 
 mod choose;
 mod curve;

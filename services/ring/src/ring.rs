@@ -333,7 +333,8 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Submits the queued operations. Returns false if the kernel is out of resources. The ring's task then tries again.
+    /// Submits the queued operations. Returns false if the kernel is out of resources. The ring's task then tries
+    /// again.
     pub fn submit(&self) -> bool {
         self.unsubmitted.set(0);
         let mut ledger = self.ledger.borrow_mut();

@@ -2,7 +2,8 @@
 //!
 //! Each core has one [`TrafficMemory`]. Connections, requests and streams take from it when they begin, request bytes
 //! as they arrive ([`RequestBody`]), and replies until their last byte has been sent ([`ReplyBody`]). Requests and
-//! replies that do not fit are refused with `OVERLOADED`.
+//! replies that do not fit are refused with `OVERLOADED`. The projections that streams keep open may have an eighth of
+//! it ([`ProjectionMemory`]).
 //!
 //! Invariants:
 //! - Bytes are counted before they are kept, and given back when the data is dropped.

@@ -32,14 +32,14 @@ pub(super) struct Entry {
     /// batches are answered.
     pub users: usize,
     /// Whether the projection is closed as soon as no batch uses it, because later requests must open it anew.
-    is_retired: bool,
+    is_outdated: bool,
     used_at: u64,
 }
 
 /// All projections of a stream.
 pub(super) struct Handles {
     projections_max: usize,
-    /// The handles of all projections that are not retired.
+    /// The handles of all projections that are not outdated.
     by_key: HashMap<Arc<ProjectionKey>, u32>,
     /// Sorted by handle, so that iteration is deterministic.
     entries: BTreeMap<u32, Entry>,
@@ -87,8 +87,8 @@ impl Handles {
         let state = HandleState::Opening(Waiters::default());
         let projection = Arc::clone(projection);
         self.by_key.insert(Arc::clone(&projection), handle);
-        let (users, is_retired, used_at) = (0, false, self.uses);
-        self.entries.insert(handle, Entry { projection, state, users, is_retired, used_at });
+        let (users, is_outdated, used_at) = (0, false, self.uses);
+        self.entries.insert(handle, Entry { projection, state, users, is_outdated, used_at });
         Lookup::New { handle, evicted }
     }
 
@@ -98,7 +98,7 @@ impl Handles {
 
     pub fn remove(&mut self, handle: u32) -> Option<Entry> {
         let entry = self.entries.remove(&handle)?;
-        if !entry.is_retired {
+        if !entry.is_outdated {
             self.by_key.remove(&entry.projection);
         }
         Some(entry)
@@ -106,13 +106,13 @@ impl Handles {
 
     /// Has later requests for `projection` open it anew. One that is being opened is left as it is. Returns the handle
     /// if it must be closed now.
-    pub fn retire(&mut self, projection: &ProjectionKey) -> Option<u32> {
+    pub fn forget(&mut self, projection: &ProjectionKey) -> Option<u32> {
         let &handle = self.by_key.get(projection)?;
         let entry = self.entries.get_mut(&handle)?;
         if matches!(entry.state, HandleState::Opening(_)) {
             return None;
         }
-        entry.is_retired = true;
+        entry.is_outdated = true;
         self.by_key.remove(projection);
         self.remove_if_over(handle)
     }
@@ -124,7 +124,7 @@ impl Handles {
     }
 
     fn remove_if_over(&mut self, handle: u32) -> Option<u32> {
-        let is_over = |entry: &Entry| entry.is_retired && entry.users == 0;
+        let is_over = |entry: &Entry| entry.is_outdated && entry.users == 0;
         let is_over = self.entries.get(&handle).is_some_and(is_over);
         is_over.then(|| self.remove(handle)).flatten().map(|_| handle)
     }

@@ -43,7 +43,7 @@ pub(super) enum Command {
         answer: oneshot::Sender<Result<SchemaRef, Fault>>,
     },
     /// Has later commands open the projection anew.
-    Retire(Arc<ProjectionKey>),
+    OpenAnew(Arc<ProjectionKey>),
 }
 
 impl Command {
@@ -54,7 +54,7 @@ impl Command {
             Command::Fetch(job) => drop(job.answer.send(Err(fault))),
             Command::Open { answer, .. } => drop(answer.send(Err(fault))),
             // Without a stream, no projection is open.
-            Command::Retire(_) => {}
+            Command::OpenAnew(_) => {}
         }
     }
 }

@@ -122,8 +122,8 @@ impl Ledger {
                     None => {}
                 },
             },
-            Command::Retire(projection) => {
-                let handle = self.handles.retire(&projection);
+            Command::OpenAnew(projection) => {
+                let handle = self.handles.forget(&projection);
                 self.close(handle);
             }
         }

@@ -160,17 +160,17 @@ fn the_projection_least_recently_used_is_closed_unless_in_use() {
 }
 
 #[test]
-fn a_retired_projection_is_opened_anew_and_closed_once_no_batch_uses_it() {
+fn an_outdated_projection_is_opened_anew_and_closed_once_no_batch_uses_it() {
     let (now, mut ledger) = (Instant::now(), ledger(3, 3, 3));
-    let retire = |ledger: &mut Ledger| ledger.admit(Command::Retire(projection("a")));
+    let open_anew = |ledger: &mut Ledger| ledger.admit(Command::OpenAnew(projection("a")));
     let _a = fetch(&mut ledger, 1, "a", 3, now);
-    retire(&mut ledger);
+    open_anew(&mut ledger);
     let _b = fetch(&mut ledger, 2, "a", 3, now);
     assert_eq!(sent(&mut ledger, now), ["open 1 a"], "it is being opened already");
     opened(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, now), ["batches 1:3"]);
-    retire(&mut ledger);
-    retire(&mut ledger);
+    open_anew(&mut ledger);
+    open_anew(&mut ledger);
     let _c = fetch(&mut ledger, 3, "a", 3, now);
     assert_eq!(sent(&mut ledger, now), ["open 2 a"]);
     opened(&mut ledger, 2);
@@ -179,7 +179,7 @@ fn a_retired_projection_is_opened_anew_and_closed_once_no_batch_uses_it() {
     reply(&mut ledger, 2);
     assert_eq!(sent(&mut ledger, now), ["close 1", "batches 3:3"]);
     reply(&mut ledger, 3);
-    retire(&mut ledger);
+    open_anew(&mut ledger);
     assert_eq!(sent(&mut ledger, now), ["close 2"]);
     let _d = fetch(&mut ledger, 4, "a", 3, now);
     assert_eq!(sent(&mut ledger, now), ["open 3 a"]);

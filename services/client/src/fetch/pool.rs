@@ -261,7 +261,7 @@ impl FetchClient {
             self.inner.projections.invalidate(&key).await;
             for stream in &self.inner.streams {
                 // A stream without a task has nothing open.
-                let _ = stream.commands.send(Command::Retire(Arc::clone(&key)));
+                let _ = stream.commands.send(Command::OpenAnew(Arc::clone(&key)));
             }
         }
     }

@@ -70,7 +70,8 @@ struct Matched {
 
 /// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
 /// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. If a projection
-/// returns all rows of each key, a row of `input` is repeated for each row that has its key. Batches may become smaller.
+/// returns all rows of each key, a row of `input` is repeated for each row that has its key. Batches may become
+/// smaller.
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be

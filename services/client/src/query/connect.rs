@@ -22,8 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which a connection that has calls under way is probed, and the time in which the node must answer. A
 /// node that is cut off is noticed after the sum of both, so that calls without a timeout end too.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements. At a round
 /// trip of 50 ms, 8 MiB carry 160 MB/s.

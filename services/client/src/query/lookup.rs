@@ -27,7 +27,7 @@ use wire::query::{
 use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
 use super::call::{GottenRows, UnreadKeys, one_row_of_each_key};
-use super::connect::{QueryClient, within};
+use super::connect::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, QueryClient, within};
 
 /// Maximum number of waiting commands that share one message.
 const COMMANDS_MAX: usize = 256;
@@ -43,8 +43,9 @@ const REVISION_MIN: u32 = 1;
 const REVISION_ALL_ROWS: u32 = 2;
 
 /// The time by which an answer may be later than the timeout of its batch. The node counts the timeout from the batch's
-/// arrival, and what it answers in the end says more than that there was no answer: with `partial`, it has rows.
-const LATE: Duration = Duration::from_secs(1);
+/// arrival, and its answer may be long in coming over a slow connection. Without any answer for this long, the
+/// connection is cut off.
+const LATE: Duration = KEEP_ALIVE_INTERVAL.saturating_add(KEEP_ALIVE_TIMEOUT);
 
 /// A Lookup stream to a query node. Cheap to clone; clones share the stream and its credits.
 #[derive(Clone)]
@@ -122,8 +123,8 @@ impl QueryClient {
     /// Opens a stream for look-ups of keys. Must be called within a Tokio runtime, which then reads the answers.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE`, `DEADLINE_EXCEEDED` after the client's timeout, `INTERNAL` if the node's welcome is damaged, or
-    /// the node's fault if it refuses the caller.
+    /// `NODE_UNAVAILABLE`, `DEADLINE_EXCEEDED` after the client's timeout, `INTERNAL` if the node's welcome is damaged,
+    /// or the node's fault if it refuses the caller.
     pub async fn lookups(&self) -> Result<LookupClient, Fault> {
         let (commands, commanded) = mpsc::unbounded_channel();
         // The timeout is for each batch, not for the stream.
@@ -176,16 +177,19 @@ impl LookupClient {
             open.timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         }
         let handle = open.handle;
-        let permit = shared.credits(1).await?;
-        let (answer, answered) = oneshot::channel();
-        let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
         let schema = OnceLock::new();
         let timeout = (open.timeout_us > 0).then(|| Duration::from_micros(open.timeout_us));
         let projection =
             Projection { shared: Arc::clone(shared), handle, all_rows, timeout, schema };
-        shared.send(Command::Open(open), wait)?;
-        permit.forget();
-        let schema = within(shared.client.timeout(), answer_of(answered)).await?;
+        let opened = async {
+            let permit = shared.credits(1).await?;
+            let (answer, answered) = oneshot::channel();
+            let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
+            shared.send(Command::Open(open), wait)?;
+            permit.forget();
+            answer_of(answered).await
+        };
+        let schema = within(shared.client.timeout(), opened).await?;
         let _ = projection.schema.set(schema);
         Ok(Lookup { projection: Arc::new(projection) })
     }
@@ -195,9 +199,9 @@ impl Lookup {
     /// Returns the rows of `keys`, once the stream has credits for them. Any number of batches may be under way.
     ///
     /// # Errors
-    /// The fault of the batch, or the reason why the stream has ended. `DEADLINE_EXCEEDED` if the node does not answer
-    /// soon after the batch's timeout. `BAD_ARGUMENT` if the batch needs more credits than the stream has, or is larger
-    /// than a message.
+    /// The fault of the batch, or the reason why the stream has ended. `DEADLINE_EXCEEDED` if there is no answer 20 s
+    /// after the batch's timeout. `BAD_ARGUMENT` if the batch needs more credits than the stream has, or is larger than
+    /// a message.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
         let Projection { shared, handle, timeout, .. } = &*self.projection;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
@@ -211,13 +215,15 @@ impl Lookup {
             );
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let permit = shared.credits(credits).await?;
-        let (answer, answered) = oneshot::channel();
-        let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
-        shared.send(Command::Batch(batch), wait)?;
-        permit.forget();
-        let timeout = timeout.map(|timeout| timeout.saturating_add(LATE));
-        within(timeout, answer_of(answered)).await
+        let got = async {
+            let permit = shared.credits(credits).await?;
+            let (answer, answered) = oneshot::channel();
+            let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
+            shared.send(Command::Batch(batch), wait)?;
+            permit.forget();
+            answer_of(answered).await
+        };
+        within(timeout.map(|timeout| timeout.saturating_add(LATE)), got).await
     }
 
     /// Returns whether all rows of each key are returned.

@@ -19,8 +19,8 @@ use super::rerank::{QueryVector, RerankBy};
 use crate::shard::{HeldBytes, SessionNo};
 use crate::table::{OpenTable, Projection};
 
-/// Checks a batch, which arrived at `arrived`, against its projection and the node's bounds, and finds which of its rows
-/// exist.
+/// Checks a batch, which arrived at `arrived`, against its projection and the node's bounds, and finds which of its
+/// rows exist.
 ///
 /// # Errors
 /// The batch is empty or has too many rows, its priority is unknown, it has both a rerank and a predicate, one of these

@@ -10,10 +10,10 @@ use pack::Assembler;
 use predicate::Evaluator;
 use scheduler::{Flow, Priority};
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
 use wire::ParentSpan;
 
 use super::rerank::{RerankBy, Scorer};
-use super::table_reader::ReadGuard;
 use crate::extent::ExtentNo;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
@@ -83,7 +83,7 @@ pub struct Request {
     /// The number of requested images that have not arrived yet.
     pub images_left: u32,
     /// Stop the reads of the table that go on when the request ends, because it was cancelled or has failed.
-    pub table_reads: Vec<ReadGuard>,
+    pub table_reads: Vec<DropGuard>,
     /// Durations and costs.
     pub times: RequestTimes,
 }

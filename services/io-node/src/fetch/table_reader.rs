@@ -3,7 +3,6 @@
 //! The rows of a part are encoded like a chunk, so that the same code assembles rows from drives and tables. The result
 //! is called the part's *image*.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -11,9 +10,9 @@ use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use pack::Extent;
 use scheduler::{Flow, Permits, Priority};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use wire::{Fault, Reason};
 
 use crate::error::{NodeError, fault_of};
@@ -53,33 +52,8 @@ pub struct TableRead {
     /// The memory of the read. It is sent back to the core that reserved it, which releases it even if the request has
     /// ended.
     pub held: HeldBytes,
-    /// Stops the read when its request ends.
-    pub stop: StopRead,
-}
-
-/// Kept by the request of a read. Dropping it stops the read: it leaves the queue, or is aborted if it runs.
-#[derive(Debug)]
-pub struct ReadGuard {
-    _stops: oneshot::Sender<Infallible>,
-}
-
-/// The read's end of a [`ReadGuard`].
-#[derive(Debug)]
-pub struct StopRead(oneshot::Receiver<Infallible>);
-
-impl ReadGuard {
-    /// Creates a guard, and what stops the read once the guard is dropped.
-    pub fn new() -> (Self, StopRead) {
-        let (stops, stopped) = oneshot::channel();
-        (Self { _stops: stops }, StopRead(stopped))
-    }
-}
-
-impl StopRead {
-    /// Waits until the guard is dropped. Cancel-safe.
-    async fn stopped(&mut self) {
-        let _ = (&mut self.0).await;
-    }
+    /// Cancelled when the request ends: the read leaves the queue, or is aborted if it runs.
+    pub stop: CancellationToken,
 }
 
 impl TableReader {
@@ -108,10 +82,10 @@ impl TableReader {
             Fault::new(Reason::Overloaded, what)
         })?;
         self.runtime.spawn(async move {
-            let TableRead { rows, held, deadline, mut stop, .. } = wanted;
+            let TableRead { rows, held, deadline, stop, .. } = wanted;
             let permit = tokio::select! {
                 biased;
-                () = stop.stopped() => return drop(to.send(Message::Held(held))),
+                () = stop.cancelled() => return drop(to.send(Message::Held(held))),
                 permit = waiting => permit,
             };
             let part = rows.part;
@@ -163,7 +137,7 @@ enum Outcome<T> {
 async fn run_to_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     deadline: Instant,
-    mut stop: StopRead,
+    stop: CancellationToken,
     answer: impl FnOnce(Outcome<T>),
 ) {
     let mut task = tokio::spawn(work);
@@ -171,7 +145,7 @@ async fn run_to_end<T: Send + 'static>(
         biased;
         done = &mut task => Outcome::Done(done),
         () = tokio::time::sleep_until(deadline) => Outcome::Late,
-        () = stop.stopped() => Outcome::Stopped,
+        () = stop.cancelled() => Outcome::Stopped,
     };
     let has_ended = matches!(outcome, Outcome::Done(_));
     answer(outcome);
@@ -229,7 +203,8 @@ mod tests {
         let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let computing = async move { held.recv().is_ok() };
         let deadline = Instant::now() + Duration::from_millis(50);
-        let (_guard, stop) = ReadGuard::new();
+        let stop = CancellationToken::new();
+        let _guard = stop.clone().drop_guard();
         let work = tokio::spawn(run_to_end(computing, deadline, stop, move |outcome| {
             let _ = answers.send(outcome);
         }));
@@ -242,15 +217,18 @@ mod tests {
         // nobody waits for it any more.
         let mut outcome = None;
         let later = Instant::now() + Duration::from_secs(60);
-        let (_guard, stop) = ReadGuard::new();
+        let stop = CancellationToken::new();
+        let _guard = stop.clone().drop_guard();
         run_to_end(async { 7 }, later, stop, |it| outcome = Some(it)).await;
         assert!(matches!(outcome, Some(Outcome::Done(Ok(7)))), "{outcome:?}");
         let waiting = std::future::pending::<()>;
         let soon = Instant::now() + Duration::from_millis(1);
-        let (guard, stop) = ReadGuard::new();
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
         run_to_end(waiting(), soon, stop, |it| assert!(matches!(it, Outcome::Late))).await;
         drop(guard);
-        let (guard, stop) = ReadGuard::new();
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
         drop(guard);
         run_to_end(waiting(), later, stop, |it| assert!(matches!(it, Outcome::Stopped))).await;
     }

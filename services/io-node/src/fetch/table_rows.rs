@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use pack::Extent;
+use tokio_util::sync::CancellationToken;
 use wire::{Fault, Reason};
 
 use super::Core;
 use super::assemble::REPLY_BYTES_MAX;
 use super::requests::RowSource;
-use super::table_reader::{PartRows, ReadGuard, TableRead};
+use super::table_reader::{PartRows, TableRead};
 use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{PackProjection, Projection};
 
@@ -50,7 +51,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         asked += bytes;
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
         let (flow, priority) = (request.flow, request.priority);
-        let (guard, stop) = ReadGuard::new();
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
         let wanted = TableRead { rows, flow, priority, deadline, held, stop };
         let mailbox = core.node.mailboxes[core.number].clone();
         let taken = core.node.table_reader.take(wanted, no, mailbox);

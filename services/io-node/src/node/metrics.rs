@@ -66,7 +66,7 @@ telemetry::metrics! {
     BAD_SECTORS = Counter "bireme.io.sectors.bad" "{sector}" [] "Sectors with a wrong checksum, and reads that failed";
     LATE = Counter "bireme.io.reads.late" "{read}" [] "Reads abandoned because the drive did not answer in time";
     RAM_HITS = Counter "bireme.io.ram.hits" "{sector}" [] "Sectors found in the RAM tier";
-    RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors not found in the RAM tier";
+    RAM_MISSES = Counter "bireme.io.ram.misses" "{sector}" [] "Sectors of pieces that were not whole in the RAM tier, so that all sectors of the piece were read";
     RAM_ADMITTED = Counter "bireme.io.ram.admitted" "{sector}" [] "Sectors admitted to the RAM tier";
     RAM_EVICTED = Counter "bireme.io.ram.evicted" "{sector}" [] "Sectors evicted from the RAM tier for others";
     RAM_USAGE = Gauge "bireme.io.ram.usage" "By" [] "Bytes of sectors in the RAM tier";

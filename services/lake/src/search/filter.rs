@@ -120,9 +120,10 @@ impl Table {
             return Ok(self.allow_list(filter).await?.len());
         }
         let expr = self.parsed_filter(filter)?;
-        // Lance's own count does not know the ids of rows, which a filter may compare.
-        let count =
-            async { Ok(self.allowed_by_scan(&expr, None).await?.len().unwrap_or_default()) };
+        // Lance's own count does not read the column that `with_row_columns` puts in place of an address.
+        let count = async {
+            Ok(self.allowed_by_scan(&expr, None).await?.len().expect("rows are added one by one"))
+        };
         self.caught_filter(Some(filter), polled_on_deep_stack(count.boxed())).await
     }
 

@@ -109,8 +109,8 @@ impl Table {
     }
 
     /// Returns a future that looks up `keys` directly in the column's BTREE, without a plan. Returns `None` if the
-    /// BTREE alone does not answer the look-up, if this table shows only some rows, if there are too many keys, or if the
-    /// index is not open yet (`lookup` opens it).
+    /// BTREE alone does not answer the look-up, if this table shows only some rows, if there are too many keys, or if
+    /// the index is not open yet (`lookup` opens it).
     ///
     /// The future waits for no I/O if Lance's cache has the index's pages and the deletions of the fragments concerned
     /// are loaded; it only yields now and then. If it has to read, the tasks and connections of those reads belong to
@@ -192,7 +192,8 @@ impl Table {
         within: Option<&[Fragment]>,
         found: &mut HashMap<ScalarValue, RowAddr>,
     ) -> lance::Result<()> {
-        // All rows of a key that many rows have may not fit into memory, so only a batch of them is kept at a time.
+        // All rows of a key that many rows have may not fit into memory, so only a few batches of them are kept at a
+        // time: Lance reads one for each core ahead.
         let mut batches = self.key_scanner(column, values, within)?.try_into_stream().await?;
         while let Some(batch) = batches.try_next().await? {
             let keys = batch.column(0);

@@ -64,8 +64,8 @@ pub(crate) struct Partitions {
     addresses: RowAddresses,
     /// The live rows that no segment covers, ascending.
     uncovered: Arc<[RowAddr]>,
-    /// The stable row ids of the rows in `uncovered`, in the same order. `None` if the table has none: then a row's id is
-    /// its address.
+    /// The stable row ids of the rows in `uncovered`, in the same order. `None` if the table has none: then a row's id
+    /// is its address.
     uncovered_ids: Option<Vec<u64>>,
 }
 
@@ -135,8 +135,8 @@ impl Partitions {
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Returns whether a search for `k` of the `rows` that pass a filter, in at most `nprobes_max` partitions, is expected
-    /// to compare so many rows that it would delay other requests on its core.
+    /// Returns whether a search for `k` of the `rows` that pass a filter, in at most `nprobes_max` partitions, is
+    /// expected to compare so many rows that it would delay other requests on its core.
     pub fn is_long(&self, rows: u64, k: usize, nprobes_max: usize) -> bool {
         let (index_rows, reached) = (self.rows as f64, self.rows_of(nprobes_max));
         until_enough(rows as f64, k, index_rows).min(reached) > COMPARED_ON_CORE_MAX

@@ -84,8 +84,8 @@ impl Table {
         self.planned_allow_list(filter, &OnceCell::new()).await
     }
 
-    /// Like [`allow_list`](Self::allow_list). Takes the filter's plan from `planned`, and plans it there if that has not
-    /// been done yet.
+    /// Like [`allow_list`](Self::allow_list). Takes the filter's plan from `planned`, and plans it there if that has
+    /// not been done yet.
     ///
     /// Errors: as `allow_list`.
     pub(super) async fn planned_allow_list(

@@ -27,8 +27,8 @@ use crate::error::{LakeError, Result};
 use crate::index::metric::Metric;
 use crate::table::Table;
 
-/// The number of rows whose vectors Lance reads at once to compare them exactly. The list of a late-interaction model has
-/// some 50 KB, so these rows take some 13 MB.
+/// The number of rows whose vectors Lance reads at once to compare them exactly. The list of a late-interaction model
+/// has some 50 KB, so these rows take some 13 MB.
 const REFINED_ROWS_AT_ONCE: usize = 256;
 
 /// The way in which a vector search runs.
@@ -63,9 +63,9 @@ pub struct DirectSearch<'a> {
 }
 
 impl Table {
-    /// Returns the nearest rows, nearest first, by Lance's scanner, which plans each search anew. Rows that the column's
-    /// index does not cover are compared one by one (unless the query is `indexed_only`), as are all rows if there is no
-    /// index (slow, exact).
+    /// Returns the nearest rows, nearest first, by Lance's scanner, which plans each search anew. Rows that the
+    /// column's index does not cover are compared one by one (unless the query is `indexed_only`), as are all rows if
+    /// there is no index (slow, exact).
     ///
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.

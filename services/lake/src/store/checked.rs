@@ -61,8 +61,8 @@ pub(super) const VERSIONS: &str = "_versions";
 /// The folder of a table's deletion files.
 pub(super) const DELETIONS: &str = "_deletions";
 
-/// The longest read at an object's end that is checked as a footer. Lance reads at most 128 KiB to find a footer, and no
-/// piece that it reads is longer than this.
+/// The longest read at an object's end that is checked as a footer. Lance reads at most 128 KiB to find a footer, and
+/// no piece that it reads is longer than this.
 const TAIL_BYTES_MAX: u64 = 16 << 20;
 
 /// A file of a table has impossible metadata.

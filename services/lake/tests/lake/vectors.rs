@@ -135,8 +135,8 @@ async fn compare_to_scanner(table: &Table, uri: &str) {
     }
 }
 
-/// Checks that a search with a filter searches at least and at most as many partitions as Lance's own plan, and finds the
-/// same rows. It asks for more rows than pass in so many partitions.
+/// Checks that a search with a filter searches at least and at most as many partitions as Lance's own plan, and finds
+/// the same rows. It asks for more rows than pass in so many partitions.
 async fn compare_filtered_to_scanner(table: &Table, uri: &str) {
     let dataset = lance::Dataset::open(uri).await.unwrap();
     let partitions = table.measurable_index("vector").await.unwrap().unwrap().partitions;
@@ -390,8 +390,8 @@ async fn dimensions_that_a_kind_of_index_does_not_support() {
     build(VectorIndexKind::IvfHnswSq).await.unwrap();
 }
 
-/// Returns a table of 400 rows with a list of three vectors in `many`, and a vector in the field `v` of `one`. Both have an
-/// index of one-bit codes, whose distances are rough estimates.
+/// Returns a table of 400 rows with a list of three vectors in `many`, and a vector in the field `v` of `one`. Both
+/// have an index of one-bit codes, whose distances are rough estimates.
 async fn write_lists_and_fields(uri: &str) -> lance::Dataset {
     let of = |from: usize, to: usize| -> ArrayRef {
         let values = Float32Array::from_iter_values((from..to).flat_map(vector));

@@ -118,7 +118,8 @@ class Table(Target):
         for a single key as a `pyarrow.Table`: at most 10,000 rows of a key, and 65,536 of all keys.
 
         If a row can't be read, the call raises an error. With `partial`, it returns the other rows with the error, as
-        `PartialRows`, and raises only if no row can be read. `all_rows` can't be set too.
+        `PartialRows`. It still raises if no row can be read and no key is known to have none, if keys can't be looked
+        up, or if the caller's grant hides rows. `all_rows` can't be set too.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")

@@ -48,14 +48,12 @@ class Target:
     def _get(
         self, key: Any, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
     ) -> Call[pa.Table]:
-        keys = [key_text(it) for it in ([key] if is_key(key) else key)]
-        return self._client.get(self, keys, column_list(columns), key_column, all_rows)
+        return self._client.get(self, _key_texts(key), column_list(columns), key_column, all_rows)
 
     def _get_partial(
         self, key: Any, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
     ) -> Call[tuple[pa.Table, list[int], Error | None]]:
-        keys = [key_text(it) for it in ([key] if is_key(key) else key)]
-        return self._client.get_partial(self, keys, column_list(columns), key_column, all_rows)
+        return self._client.get_partial(self, _key_texts(key), column_list(columns), key_column, all_rows)
 
     def _get_row(
         self, key: Any, columns: str | Iterable[str] | None, key_column: str | None
@@ -94,3 +92,7 @@ class Target:
         target = copy.copy(self)
         target.timeout = timeout
         return target
+
+
+def _key_texts(key: Any) -> list[str]:
+    return [key_text(it) for it in ([key] if is_key(key) else key)]

@@ -42,6 +42,11 @@ impl StreamCalls {
         self.context.for_piece()
     }
 
+    /// Returns whether the caller's credentials are no longer accepted, so that the stream has to end.
+    pub fn are_refused(&self) -> bool {
+        self.caller.renewed(&self.state.shared.access).is_err()
+    }
+
     /// Begins a call in the context that [`context`](Self::context) returns now.
     ///
     /// # Errors
@@ -53,7 +58,7 @@ impl StreamCalls {
     /// Begins a call in `context`, with the rights that the caller has now.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` if the caller's credentials are no longer accepted, and the errors of [`Call::begin`].
+    /// Those of [`Stranger::refuse`] if the caller's credentials are no longer accepted, and those of [`Call::begin`].
     pub async fn begin_in(&self, context: RequestContext) -> Result<Call, Fault> {
         match self.caller.renewed(&self.state.shared.access) {
             Ok(caller) => Ok(Call::begin(&self.state, self.rpc, context, caller).await?),

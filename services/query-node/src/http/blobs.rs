@@ -1,5 +1,5 @@
-//! Reads blobs, for which queries return only descriptors: the whole blobs of several rows, or bytes of one blob (all or
-//! a range).
+//! Reads blobs, for which queries return only descriptors: the whole blobs of several rows, or bytes of one blob (all
+//! or a range).
 //!
 //! The blobs of several rows come from the I/O nodes, like all columns. The bytes of one blob are read from the table,
 //! piece by piece, because an I/O node can return only a whole blob.
@@ -34,8 +34,8 @@ const ROWS_MAX: usize = 1024;
 /// call that is refused because of this limit.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The blobs of one call take at most one part in this many of the memory that the core's callers may hold. A call holds
-/// them up to four times: as rows and as the answer, each with the room that [`Call::hold_rows`] adds.
+/// The blobs of one call take at most one part in this many of the memory that the core's callers may hold. A call
+/// holds them up to four times: as rows and as the answer, each with the room that [`Call::hold_rows`] adds.
 const MEMORY_PART: u64 = 8;
 
 /// The number of bytes of a range that are read at once.

@@ -115,7 +115,8 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
         Ok(origin) => (origin, answer(&state, parts, &mut body, &mut version).await),
     };
     if let Some(unread) = body {
-        // Over HTTP/1.1 the connection would be reset otherwise, and a client that still sends would not see the answer.
+        // Over HTTP/1.1 the connection would be reset otherwise, and a client that still sends would not see the
+        // answer.
         read_rest(unread, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
     }
     let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
@@ -180,7 +181,7 @@ async fn answer(
         call.context = call.context.with_timeout(DEADLINE_MAX);
     }
     if let Some(timeout) = timeout {
-        call.context = call.context.within(timeout);
+        call.context = call.context.asked(timeout);
     }
     let reply = match read(body.take().unwrap_or_default(), &call).await {
         Err(error) => Reply::Whole(Box::new(call), Err(error)),
@@ -435,8 +436,8 @@ impl TableRequest<'_> {
         Ok(open)
     }
 
-    /// Authorizes the call, and opens the table. Only the calls that are named here work under a grant that shows a part
-    /// of the table.
+    /// Authorizes the call, and opens the table. Only the calls that are named here work under a grant that shows a
+    /// part of the table.
     async fn authorized(&self, asked: AskedVersion<'_>, call: &mut Call) -> Result<Arc<OpenTable>> {
         match self.asked {
             TableCall::Query | TableCall::CountRows | TableCall::Describe | TableCall::Exists => {

@@ -1,8 +1,8 @@
 //! Calls that list or describe namespaces, and that list the tables in one.
 //!
 //! A table in a namespace has an id, which is its name for grants and everywhere else in this crate: the namespace's
-//! parts and the table's name, joined by `$`. A caller sees a namespace if it sees a table in it, however deep. A caller
-//! whose grants cover every id in a namespace (`eu$*`) also sees it while it is empty, and its properties.
+//! parts and the table's name, joined by `$`. A caller sees a namespace if it sees a table in it, however deep. A
+//! caller whose grants cover every id in a namespace (`eu$*`) also sees it while it is empty, and its properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,8 @@
 
 use crate::error::{QueryError, Result};
 
-/// A filter that names rows by their ids or positions, as `take_row_ids` and `take_offsets` of LanceDB's clients send it.
+/// A filter that names rows by their ids or positions, as `take_row_ids` and `take_offsets` of LanceDB's clients send
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowFilter {
     /// The rows with these ids.

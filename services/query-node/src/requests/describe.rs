@@ -158,8 +158,8 @@ pub async fn describe_table(
     })
 }
 
-/// Returns the numbers of the packs that have a column which callers see, ascending. Their positions are shown in place of
-/// the numbers, which count packs of hidden columns.
+/// Returns the numbers of the packs that have a column which callers see, ascending. Their positions are shown in place
+/// of the numbers, which count packs of hidden columns.
 fn shown_packs(open: &OpenTable) -> Vec<usize> {
     let fields = open.table.schema().fields().iter();
     let mut packs: Vec<usize> = fields.map(|field| open.pack_of(field.name())).collect();

@@ -165,7 +165,8 @@ pub async fn find_for(
 }
 
 /// Returns all live rows that have one of `keys`, in the order of the keys, and those of one key in the order of their
-/// addresses. `fetch` is the stage that fetches the rows. A row has been charged for each key; `extra` charges the others.
+/// addresses. `fetch` is the stage that fetches the rows. A row has been charged for each key; `extra` charges the
+/// others.
 ///
 /// # Errors
 /// The errors of [`all_rows`], of [`fetch_rows`], and of the call's limits.

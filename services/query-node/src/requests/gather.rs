@@ -6,8 +6,8 @@
 //! once, and nothing waits for a timer.
 //!
 //! A request is gathered only with requests of the same grant and priority, because the order in the queues and the
-//! limits depend on these. The members of a group wait for each other. If the shared work fails, its error is not passed
-//! on; each request is done alone instead. A caller that gives up does not affect the others.
+//! limits depend on these. The members of a group wait for each other. If the shared work fails, its error is not
+//! passed on; each request is done alone instead. A caller that gives up does not affect the others.
 //!
 //! Only tasks wait here, which the core polls whether their clients read or not: a first request that is not polled
 //! would hold up all others of its core.

@@ -55,8 +55,7 @@ async fn answer(
     message: MessageBytes,
 ) -> Result<HeldAnswer, Status> {
     let answer = match calls.begin().await {
-        // The caller's credentials are no longer accepted, so the stream ends.
-        Err(fault) if fault.reason == Reason::Unauthenticated => return Err(fault.into()),
+        Err(fault) if calls.are_refused() => return Err(fault.into()),
         Err(fault) => Err(fault),
         Ok(mut call) => {
             let mut answer = get(request, &mut call).await;

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use wire::{Fault, Reason};
 
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 
 /// Maximum number of pieces that wait for the connection while the next one is made. More would only take memory, up to
 /// 4 MiB each.
@@ -15,8 +15,8 @@ pub const PIECES_AHEAD_MAX: usize = 2;
 pub type Pieces<T> = mpsc::Sender<std::result::Result<T, Fault>>;
 
 /// Runs `send`, which makes the pieces of an answer and sends them, in a task of its own, and ends `call` after it. If
-/// the caller goes away, `send` is dropped, which cancels its reads, and the call ends as abandoned. Returns the first
-/// piece and the receiver of the others.
+/// the caller goes away, or the whole request has a deadline and it passes, `send` is dropped, which cancels its reads.
+/// Returns the first piece and the receiver of the others.
 ///
 /// # Errors
 /// The fault of the call, if there is no first piece: it becomes the status of the answer.
@@ -31,10 +31,13 @@ where
     let (pieces, mut received) = mpsc::channel(PIECES_AHEAD_MAX);
     tokio::spawn(async move {
         call.waits_for_reader();
+        let context = call.context;
         let sent = tokio::select! {
             biased;
             // If the caller goes away, sending fails too, and `send` returns as if all were sent.
             () = pieces.closed() => return,
+            // The reader may have stopped reading, and then no piece can be sent.
+            () = context.ended() => Err(QueryError::DeadlinePassed { during: "send" }),
             sent = send(&pieces, &mut call) => sent,
         };
         if let Err(fault) = call.end(sent) {

@@ -14,17 +14,17 @@ use crate::stages::finish;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// The size in bytes of a piece's rows. Up to [`PIECES_AHEAD_MAX`](crate::requests::pieces::PIECES_AHEAD_MAX) pieces wait while
-/// the next one is made, so an answer has about 12 MiB in memory.
+/// The size in bytes of a piece's rows. Up to [`PIECES_AHEAD_MAX`](crate::requests::pieces::PIECES_AHEAD_MAX) pieces
+/// wait while the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The number of rows in the first piece if rows have no fixed size, and the table's data files do not tell that they are
-/// small. The size of these rows determines how many rows the next piece has. Rows of up to 16 KiB on average fit into
-/// [`PIECE_BYTES`].
+/// The number of rows in the first piece if rows have no fixed size, and the table's data files do not tell that they
+/// are small. The size of these rows determines how many rows the next piece has. Rows of up to 16 KiB on average fit
+/// into [`PIECE_BYTES`].
 const ROWS_FIRST: usize = 256;
 
-/// The maximum number of rows in the first piece if rows have no fixed size. Rows that no I/O node has are read from the
-/// table piece by piece, so a further piece would take as long as the first.
+/// The maximum number of rows in the first piece if rows have no fixed size. Rows that no I/O node has are read from
+/// the table piece by piece, so a further piece would take as long as the first.
 const ROWS_FIRST_MAX: usize = 1024;
 
 /// The factor by which rows are assumed to be larger than their share of the data files, which may be compressed.
@@ -116,8 +116,8 @@ impl RowReader {
     }
 }
 
-/// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data files
-/// has `file_row_bytes` bytes; `None` if that is not known.
+/// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data
+/// files has `file_row_bytes` bytes; `None` if that is not known.
 fn rows_first(file_row_bytes: Option<u64>) -> usize {
     let Some(bytes) = file_row_bytes else { return ROWS_FIRST };
     let row_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(COMPRESSION);

@@ -37,8 +37,8 @@ pub struct Take {
 }
 
 impl Take {
-    /// Validates a request. If missing rows are an error, they are detected before anything is sent, unless the caller's
-    /// grant hides rows: then they are detected piece by piece.
+    /// Validates a request. If missing rows are an error, they are detected before anything is sent, unless the
+    /// caller's grant hides rows: then they are detected piece by piece.
     pub async fn new(
         state: &ShardState,
         mut request: TakeRequest,
@@ -61,8 +61,8 @@ impl Take {
         let projection = open.project(&request.columns)?;
         let addrs = match wanted {
             TakenRows::Offsets(offsets) => located(state, &open, offsets, skip, context).await?,
-            // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that do
-            // not exist, an answer would tell the two apart.
+            // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that
+            // do not exist, an answer would tell the two apart.
             TakenRows::Addresses(addrs) if skip || open.hides_rows() => addrs,
             TakenRows::Addresses(addrs) => {
                 let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();

@@ -38,8 +38,8 @@ use crate::stages::{NPROBES, REFINE_FACTOR, column_of_vectors, index_of};
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, OpenTable};
 
-/// The number of rows that are drawn as questions by default. Their mean recall has a standard error of about 0.006 near
-/// 0.95, which is about as much as the choice of a setting tolerates.
+/// The number of rows that are drawn as questions by default. Their mean recall has a standard error of about 0.006
+/// near 0.95, which is about as much as the choice of a setting tolerates.
 const ROWS_DEFAULT: u32 = 256;
 
 /// The timeout of each part of a Tune: the fetch of rows that are questions, a chunk of rows compared with a question,

@@ -75,8 +75,8 @@ impl Warm {
     }
 
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
-    /// fails does not stop the other nodes, and a file that can't be filled does not stop the other files. The last message
-    /// is one of the faults, or the final sum if no node failed.
+    /// fails does not stop the other nodes, and a file that can't be filled does not stop the other files. The last
+    /// message is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
         let (open, routes) = (&self.open, &self.routes);
         let mut total = Total::new(self.requests.iter().flatten().map(expected_progress).collect());
@@ -153,7 +153,8 @@ impl Total {
         Self { latest, sum: WarmProgress { extents_total, ..WarmProgress::default() } }
     }
 
-    /// Takes the progress of request `number` into the sum. An error names the table as the caller does, not by its URI.
+    /// Takes the progress of request `number` into the sum. An error names the table as the caller does, not by its
+    /// URI.
     fn update(&mut self, open: &OpenTable, number: usize, now: NodeProgress) {
         let (before, sum) = (&mut self.latest[number], &mut self.sum);
         let counts = |it: &NodeProgress| {

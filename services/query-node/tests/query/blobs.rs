@@ -85,8 +85,8 @@ async fn bytes(node: &QueryNode, row: u64, range: Option<&str>) -> Answer {
     get_with(node, &format!("/v1/table/t/blob/image/{row}/bytes"), &headers).await
 }
 
-/// Requests the bytes of a blob, and reads only the head of the answer. The blob is larger than what the node makes ahead
-/// and the buffers of the connection hold, so the answer is not at its end.
+/// Requests the bytes of a blob, and reads only the head of the answer. The blob is larger than what the node makes
+/// ahead and the buffers of the connection hold, so the answer is not at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_waits_for_its_reader_is_no_work_in_progress() {
     let table = TestTable::nowhere();

@@ -17,8 +17,8 @@ use crate::table::{TestTable, address_of};
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of rows of [`large_take`]. With their vectors they are 65 MB, which is more than the node makes ahead of a
-/// reader, and more than the connection holds.
+/// The number of rows of [`large_take`]. With their vectors they are 65 MB, which is more than the node makes ahead of
+/// a reader, and more than the connection holds.
 const ROWS_TAKEN: usize = 200_000;
 
 /// Returns a Take from `table` whose answer has many pieces.
@@ -45,7 +45,7 @@ async fn a_warm_and_a_tune_end_at_the_deadline_of_their_caller() {
     let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
     let config = QueryConfig { io_nodes: vec![io], ..config(&[("t", &table)]) };
     let (_node, client) = serve_with(config).await;
-    let client = client.with_timeout(Duration::from_secs(3));
+    let client = client.with_timeout(Duration::from_secs(10));
     let warmed = tokio::time::timeout(PATIENCE, end_of_warm(&client)).await;
     let fault = warmed.expect("the Warm ends");
     assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
@@ -69,7 +69,7 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
         who = ["key:one"]
         tables = ["*"]
         may = ["read", "warm"]
-        timeout = "5s"
+        timeout = "10s"
     "#;
     let file = folder.path().join("access.toml");
     std::fs::write(&file, policy(grants)).unwrap();
@@ -85,7 +85,7 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
     let client = client.with_token(&secret("one")).unwrap();
     let mut taken = client.take(large_take("t")).await.unwrap();
     assert!(taken.next().await.unwrap().is_some());
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
     let fault = loop {
         match taken.next().await {
             Ok(Some(_)) => {}

@@ -11,9 +11,8 @@ use crate::table::Table;
 
 impl Table {
     /// Returns `expr`, a parsed `filter`, with one name for both columns that have a row's address: `_rowaddr` and, as
-    /// in answers, `_rowid`. The name is the one that Lance's scanner knows in most searches. Without stable row ids, it
-    /// reads ids, which are the addresses, also for a search by vectors or words. With stable row ids, it would compare
-    /// `_rowid` with these.
+    /// in answers, `_rowid`. Without stable row ids the name is `_rowid`, which Lance's scanner reads in every search.
+    /// With them it is `_rowaddr`, because the scanner would compare `_rowid` with the stable ids.
     ///
     /// Errors: `BadFilter` if the filter names `_rowoffset`, which Lance plans and then can't read.
     pub(super) fn with_row_columns(&self, filter: &str, expr: Expr) -> Result<Expr> {

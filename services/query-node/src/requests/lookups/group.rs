@@ -344,8 +344,8 @@ impl Opened {
         Ok(LookupReply { handle, version, results, rows: Some(rows) })
     }
 
-    /// Finds rows together with other requests. If there is no memory for these rows beside those of the other requests,
-    /// finds them alone.
+    /// Finds rows together with other requests. If there is no memory for these rows beside those of the other
+    /// requests, finds them alone.
     async fn found_together(
         &self,
         state: &ShardState,

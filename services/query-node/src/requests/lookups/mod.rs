@@ -14,11 +14,11 @@
 //! - Small groups of several streams of a core share a look-up and a fetch (`gather.rs`), and wait for each other
 //!   meanwhile. The rows that are found together hold memory until each stream has copied its own. Credits, deadlines,
 //!   limits, audit lines and the memory of answers are each stream's own.
-//! - Each batch gets one result. The error of a batch, or of a row, fails no other batch, and is no other batch's error:
-//!   a batch of which some rows can't be read is answered by itself.
+//! - Each batch gets one result. The error of a batch, or of a row, fails no other batch, and is no other batch's
+//!   error: a batch of which some rows can't be read is answered by itself.
 //! - The memory of open projections is counted, and each is small (`projection.rs`).
-//! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
-//!   batches are read.
+//! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no
+//!   further batches are read.
 //! - Each group is authorized anew, and finds the table's latest version unless its projection names one.
 
 mod group;

@@ -5,7 +5,8 @@
 
 use arrow_ipc::{MessageHeader, root_as_message};
 
-/// The bytes before a message's length (Arrow columnar format, "Encapsulated message format"). Old writers leave them out.
+/// The bytes before a message's length (Arrow columnar format, "Encapsulated message format"). Old writers leave them
+/// out.
 const CONTINUATION_MARKER: [u8; 4] = [0xff; 4];
 
 /// Returns the number of rows of a stream, including the values of its dictionaries. Refuses streams with compression.

@@ -8,6 +8,9 @@ use wire::{Fault, Reason};
 
 use crate::call_rules::NAMES_BYTES_MAX;
 
+/// Maximum number of columns of a projection. A column takes memory beyond its name.
+const COLUMNS_MAX: usize = 4096;
+
 /// A projection of a Lookup stream.
 pub struct StreamProjection {
     /// The request that opened it.
@@ -19,8 +22,9 @@ impl StreamProjection {
     /// Creates the projection that `open` asks for, and takes its memory.
     ///
     /// # Errors
-    /// `BAD_ARGUMENT` if the request has more than [`NAMES_BYTES_MAX`] bytes, and `OVERLOADED` if there is no memory
-    /// for another projection. Either ends the stream: remembering the failed handle would take memory too.
+    /// `BAD_ARGUMENT` if the request has more than [`NAMES_BYTES_MAX`] bytes or [`COLUMNS_MAX`] columns, and
+    /// `OVERLOADED` if there is no memory for another projection. Either ends the stream: remembering the failed handle
+    /// would take memory too.
     pub fn new(open: LookupOpen, memory: &ProjectionMemory) -> Result<Self, Fault> {
         let bytes = open.encoded_len();
         if bytes > NAMES_BYTES_MAX {
@@ -28,6 +32,11 @@ impl StreamProjection {
                 "a projection of {bytes} bytes, mostly the names of its table and columns; at most {NAMES_BYTES_MAX} \
                  are taken: name fewer columns"
             );
+            return Err(Fault::new(Reason::BadArgument, problem));
+        }
+        if open.columns.len() > COLUMNS_MAX {
+            let count = open.columns.len();
+            let problem = format!("a projection of {count} columns; name at most {COLUMNS_MAX}");
             return Err(Fault::new(Reason::BadArgument, problem));
         }
         let names = [&*open.table, &*open.branch, &*open.key_column];
@@ -59,6 +68,9 @@ mod tests {
             assert_eq!(refused.reason, Reason::BadArgument, "{refused}");
             assert!(refused.message.contains("name fewer columns"), "{refused}");
         }
+        let many = StreamProjection::new(of(COLUMNS_MAX + 1, 0), &memory).err().unwrap();
+        assert!(many.message.contains("name at most 4096"), "{many}");
+        assert!(StreamProjection::new(of(COLUMNS_MAX, 0), &memory).is_ok());
         assert_eq!(all.used(), 0);
         let mut held = Vec::new();
         let refused = loop {

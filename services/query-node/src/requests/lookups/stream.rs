@@ -177,14 +177,13 @@ impl LookupStream {
         let calls = self.calls.clone();
         let context = match group.projection.open.timeout_us {
             0 => calls.context(),
-            us => calls.context().within(Duration::from_micros(us)),
+            us => calls.context().asked(Duration::from_micros(us)),
         };
         let runtime = self.calls.state().runtime.clone();
         let answer = async move {
             let answer = match calls.begin_in(context).await {
                 Ok(call) => Ok(group.answer(calls.state(), call).await),
-                // The caller's credentials are no longer accepted, so the stream ends.
-                Err(fault) if fault.reason == Reason::Unauthenticated => Err(fault),
+                Err(fault) if calls.are_refused() => Err(fault),
                 Err(fault) => Ok(group.refuse(&fault)),
             };
             drop(messages);
