@@ -124,14 +124,13 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
     // The callers cancel their requests.
     searches.iter().for_each(|search| search.abort());
     while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
-    // A batch of a Lookup stream, which ends with the stream.
+    // A batch of a Lookup stream, which ends at its deadline at the latest.
     let lookups = client.lookups().await.unwrap();
     let open = LookupOpen { table: "t".into(), columns: vec!["id".into()], ..Default::default() };
     let by_key = lookups.open(open).await.unwrap();
     let getting = tokio::spawn(async move { by_key.get(text_keys(&[key(1)])).await.map(drop) });
     while_soon_over(async || metric(&node, UNDER_WAY).await < 1.0).await;
-    getting.abort();
-    drop(lookups);
+    drop(getting.await.unwrap());
     while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
 }
 
