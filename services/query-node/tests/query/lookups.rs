@@ -408,11 +408,13 @@ async fn open_projections_are_small_and_hold_memory_even_if_their_table_is_unkno
             other => panic!("{other:?}"),
         }
     }
-    let held = metric(&node, USED).await - before;
-    assert!(held >= 64.0 * 60_000.0, "{held} bytes are held");
+    let projections = 64.0 * 60_000.0;
+    let most = metric(&node, USED).await;
+    assert!(most - before >= projections, "{most} bytes are held, {before} before");
     drop((send, answers));
+    // Connections, which hold memory too, may come and go meanwhile, but have far less.
     let gives_back = async {
-        while metric(&node, USED).await - before >= 60_000.0 {
+        while most - metric(&node, USED).await < projections {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
