@@ -258,7 +258,7 @@ fn futures_can_be_sent() {
         sent(table.read_chunk(0, 0..1, &columns));
         sent(table.take(&[], &columns));
         sent(table.missing(&[]));
-        sent(search_vector(&table, &Default::default()));
+        sent(search_vector(table, &Default::default()));
         sent(table.search_text(&Default::default()));
         sent(table.search_filter("", 1));
         sent(table.lookup("", &keys));
