@@ -11,7 +11,8 @@ use wire::{Fault, Reason};
 
 use crate::access::{policy, secret};
 use crate::fake_io;
-use crate::node::{config, serve_with};
+use crate::keys::with_metrics;
+use crate::node::{config, metrics, serve_with};
 use crate::table::{TestTable, address_of};
 
 /// The maximum time of each wait: longer than the test takes on any machine.
@@ -81,11 +82,19 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
     let warmed = tokio::time::timeout(PATIENCE, end_of_warm(&client)).await;
     assert_eq!(warmed.expect("the Warm ends").reason, Reason::DeadlineExceeded);
 
-    let (_node, client) = serve_with(QueryConfig { access, ..config(&[("t", &table)]) }).await;
+    let config = QueryConfig { access, ..config(&[("t", &table)]) };
+    let (node, client) = serve_with(with_metrics(config)).await;
     let client = client.with_token(&secret("one")).unwrap();
     let mut taken = client.take(large_take("t")).await.unwrap();
     assert!(taken.next().await.unwrap().is_some());
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    // The call ends although nobody reads.
+    let is_counted = |line: &str| line.contains("/Take") && line.contains("DEADLINE_EXCEEDED");
+    let ended = async {
+        while !metrics(&node).await.lines().any(is_counted) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the call ends");
     let fault = loop {
         match taken.next().await {
             Ok(Some(_)) => {}
