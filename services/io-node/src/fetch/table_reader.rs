@@ -203,9 +203,8 @@ mod tests {
         let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let computing = async move { held.recv().is_ok() };
         let deadline = Instant::now() + Duration::from_millis(50);
-        let stop = CancellationToken::new();
-        let _guard = stop.clone().drop_guard();
-        let work = tokio::spawn(run_to_end(computing, deadline, stop, move |outcome| {
+        let stop = CancellationToken::new;
+        let work = tokio::spawn(run_to_end(computing, deadline, stop(), move |outcome| {
             let _ = answers.send(outcome);
         }));
         assert!(matches!(answered.recv().await, Some(Outcome::Late)));
@@ -217,19 +216,13 @@ mod tests {
         // nobody waits for it any more.
         let mut outcome = None;
         let later = Instant::now() + Duration::from_secs(60);
-        let stop = CancellationToken::new();
-        let _guard = stop.clone().drop_guard();
-        run_to_end(async { 7 }, later, stop, |it| outcome = Some(it)).await;
+        run_to_end(async { 7 }, later, stop(), |it| outcome = Some(it)).await;
         assert!(matches!(outcome, Some(Outcome::Done(Ok(7)))), "{outcome:?}");
         let waiting = std::future::pending::<()>;
         let soon = Instant::now() + Duration::from_millis(1);
-        let stop = CancellationToken::new();
-        let guard = stop.clone().drop_guard();
-        run_to_end(waiting(), soon, stop, |it| assert!(matches!(it, Outcome::Late))).await;
-        drop(guard);
-        let stop = CancellationToken::new();
-        let guard = stop.clone().drop_guard();
-        drop(guard);
-        run_to_end(waiting(), later, stop, |it| assert!(matches!(it, Outcome::Stopped))).await;
+        run_to_end(waiting(), soon, stop(), |it| assert!(matches!(it, Outcome::Late))).await;
+        let stopped = stop();
+        drop(stopped.clone().drop_guard());
+        run_to_end(waiting(), later, stopped, |it| assert!(matches!(it, Outcome::Stopped))).await;
     }
 }

@@ -58,7 +58,8 @@ impl StreamCalls {
     /// Begins a call in `context`, with the rights that the caller has now.
     ///
     /// # Errors
-    /// Those of [`Stranger::refuse`] if the caller's credentials are no longer accepted, and those of [`Call::begin`].
+    /// If the caller's credentials are no longer accepted, the fault of [`Stranger::refuse`]; otherwise those of
+    /// [`Call::begin`].
     pub async fn begin_in(&self, context: RequestContext) -> Result<Call, Fault> {
         match self.caller.renewed(&self.state.shared.access) {
             Ok(caller) => Ok(Call::begin(&self.state, self.rpc, context, caller).await?),

@@ -1,5 +1,5 @@
-//! What each request does, in files named after the rpcs of `bireme.query.v1`. `service.rs` and plain HTTP (`http/`)
-//! call them.
+//! The work of each request, in files with the names of the rpcs of `bireme.query.v1`. `service.rs` and plain HTTP
+//! (`http/`) call them.
 //!
 //! ```text
 //! search ─► filtered          a filter that is evaluated for the candidates
