@@ -3,8 +3,10 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 
 from . import access, attacks, cache, changes, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
@@ -69,6 +71,7 @@ def main() -> None:
                 results |= {"machine": machine.describe(profile.drive_folders), "profile": profile.name}
             more = {"clients": [arguments.lancedb], "tuned": [arguments.wordnet]}.get(name, [])
             results[name] = MEASURED[name](profile, arguments.bireme, Path(logs), *more)
+            results.setdefault("measured", {})[name] = f"{date.today()}, commit {_commit()}"
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)
@@ -76,6 +79,13 @@ def main() -> None:
         plots.draw(results, arguments.output)
         report.write(results, arguments.output)
         readme.write(results, arguments.output)
+
+
+def _commit() -> str:
+    """Returns the checkout's commit, with a plus sign if its code has changes."""
+    git = lambda *arguments: subprocess.check_output(["git", "-C", Path(__file__).parent, *arguments], text=True).strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", ":/services", ":/proto")
+    return git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
 
 main()

@@ -125,7 +125,7 @@ def _loads(profile: Profile, bireme: Bireme, ways: dict[str, Way], slabs: list[t
             node.stop()
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     turns = found["turns"]
     count = len(turns["control"]["get"])

@@ -260,7 +260,7 @@ def slowdown(results: dict, name: str) -> float:
     return median(it["gets"]["p99"] / it["control"]["p99"] for it in results["attacks"][name])
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Under attack",
@@ -287,4 +287,4 @@ def section(found: dict, machine: str) -> list[str]:
         to_none = ", ".join(f"{it:.2f}" for it in ratios)
         cells = [title, health, rounded(p50), rounded(p99), control, beyond, to_none, str(errors)]
         lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, "", f"Measured on: {machine}", ""]
+    return [*lines, ""]

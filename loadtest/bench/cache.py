@@ -220,15 +220,13 @@ def _fill_stages(fill: dict) -> dict[str, float]:
     return stages
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     rounds = found["rounds"]
     mid = lambda value: rounded(median(value(it) for it in rounds))
     policies = [it["policy"] for it in found["eviction"]["traces"][0]["policies"]]
     lines = [
         "## The cache",
-        "",
-        f"Measured on: {machine}.",
         "",
         f"Tables are in a folder, and the page cache is warm. For fills of vectors, the I/O node's environment has "
         f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; [performance.md](../performance.md#reads-while-the-cache-fills) says why.",

@@ -160,13 +160,11 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     return [*fresh, *others]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     search = found["search"]
     lines = [
         "## Searches of changed tables",
-        "",
-        f"Measured on: {machine}.",
         "",
         f"Searches by vector (k {search['k']}, nprobes {search['nprobes']}, refine {search['refine']}), slab in memory, of the vectors'",
         "table and of changed forms of it, in turns. Appended rows are around the same centres as the others. Of the index",

@@ -112,9 +112,9 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     ]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
-    lines = ["## LanceDB's client, and plain HTTP", "", f"Measured on: {machine}.", ""]
+    lines = ["## LanceDB's client, and plain HTTP", ""]
     lines += [
         "Searches by vector (k 50, nprobes 20, refine 10) of one column, one after the other. The local table is in the page cache,",
         "and Bireme's vectors are in the RAM tier. Each client has asked all of its 1,000 questions once before. LanceDB's client",

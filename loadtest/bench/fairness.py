@@ -132,7 +132,7 @@ def _turns(profile: Profile, bireme: Bireme, callers: dict[str, Node], load: Loa
     return turns
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     rounds = found["rounds"]
     capacity = rounded(median(it["rows_per_s"] for it in rounds))
@@ -163,4 +163,4 @@ def section(found: dict, machine: str) -> list[str]:
         lines.append(f"| {' | '.join(cells)} |")
     commands = rounds[0]["rows"]["flood"]
     shown = [f"# {name}\n$ {commands[name]['command']}" for name in GRANTS]
-    return [*lines, "", "```console", *shown, "```", "", f"Measured on: {machine}", ""]
+    return [*lines, "", "```console", *shown, "```", ""]

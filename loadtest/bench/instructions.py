@@ -113,7 +113,7 @@ def _collected(text: str) -> int:
     return int(COLLECTED.findall(text)[-1])
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         f"## Instructions for {found['values']:,} random values of `{found['column']}` of TPC-H's lineitem",

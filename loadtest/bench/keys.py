@@ -83,12 +83,10 @@ def over_pylance(results: dict) -> float:
     return median(ratio(results, number) for number in range(len(results["bireme"])))
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Gets by key",
-        "",
-        f"Measured on: {machine}.",
         "",
         "Gets of one row of ten columns by a key, all in memory. Bireme's go through both tiers, and CPU includes both and the",
         f"client ({CONCURRENCY} callers). `btree` is Bireme with `key_index = 0`, so that keys are looked up through the table's",

@@ -109,12 +109,10 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     ]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Beside the machine's limits",
-        "",
-        f"Measured on: {machine}.",
         "",
         "Rows are vectors, in batches of 500. Copies, distances and the bare stream are of one process without nodes (`bireme",
         "bench limits`). The stream sends neighbouring rows from memory, with the library, windows and frames of Bireme's",

@@ -256,12 +256,10 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     return judged
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Look-ups of many keys",
-        "",
-        f"Measured on: {machine}.",
         "",
         "Rows of five columns of 20 bytes by a text key of 16 bytes, in the RAM tier unless a line says from the drive. Each",
         "look-up from the drive reads a sector of 4 KiB. A message without work counts as one key. Redis has as many keys as the",

@@ -177,12 +177,10 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     ]  # fmt: skip
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Gets while versions are published",
-        "",
-        f"Measured on: {machine}.",
         "",
         "Keys of the table of pairs, all in memory. A version is published each second, and changes 0.1 % of the rows: it deletes",
         "them, and has them with another value in a new fragment. The versions were written beforehand, and a link to a manifest",

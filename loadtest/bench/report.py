@@ -59,11 +59,11 @@ def write(results: dict, output: Path) -> None:
     parts = [_head(results), _goals(results["goals"])]
     if "rounds" in results:
         steps = results["rounds"]["steps"]
-        parts += [_fio(steps["fio"]), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
+        parts += [_fio(steps["fio"], _measured(results, "rounds")), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
     for name, piece in SECTIONS.items():
         if name in results:
-            described = results[name].get("machine") or results["machine"]
-            parts.append("\n".join(piece.section(results[name], machine.text(described))))
+            title, *lines = piece.section(results[name])
+            parts.append("\n".join([title, "", _measured(results, name), *lines]))
     if "rounds" in results:
         parts.append(_commands(results["rounds"]["steps"]))
     (output / "README.md").write_text("\n".join(parts))
@@ -101,8 +101,13 @@ def _goals(goals: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fio(rounds: list[list[dict]]) -> str:
-    lines = ["## The limit: fio", "", "| depth | IOPS | CPU per I/O, µs | p50, µs | p99, µs |", "|---|---|---|---|---|"]
+def _measured(results: dict, piece: str) -> str:
+    described = results[piece].get("machine")
+    return f"Measured on {results['measured'][piece]}" + (f", on {machine.text(described)}." if described else ".")
+
+
+def _fio(rounds: list[list[dict]], measured: str) -> str:
+    lines = ["## The limit: fio", "", f"{measured[:-1]}, as are the next three sections.", "", "| depth | IOPS | CPU per I/O, µs | p50, µs | p99, µs |", "|---|---|---|---|---|"]
     for at, first in enumerate(rounds[0]):
         mid = lambda name, at=at: median(it[at][name] for it in rounds)
         cells = [rounded(mid(name)) for name in ["iops", "cpu_us_per_io", "p50_us", "p99_us"]]

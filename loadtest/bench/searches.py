@@ -196,15 +196,13 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     ]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     search = found["search"]
     lines = [
         "## Searches with filters, and of words",
         "",
-        f"Measured on: {machine}.",
-        "",
-        f"Searches by vector (k {search['k']}, nprobes {search['nprobes']}, refine {search['refine']}), slab in memory. A topic has",
+        f"Searches by vector (k {search['k']}, nprobes {search['nprobes']}, refine {search['refine']}), rows in the RAM tier. A topic has",
         "one row in 2,000, and a BITMAP answers its filter; a BTREE answers the others. Ratios are taken within each round: the",
         "median, with the least and the most. A filter's first use finds the rows that pass it.",
         "",

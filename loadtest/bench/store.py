@@ -364,9 +364,9 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     return [(FAR + name, *rest) for name, *rest in goals]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
-    lines = ["## Over an object store that is far away", "", f"Measured on: {machine}.", ""]
+    lines = ["## Over an object store that is far away", ""]
     lines += [
         "The tables are in MinIO on the same machine. A relay in front of it delays each request, and sends each answer at",
         "90 MB/s at most: the relay \"30 ms\" by 30 ms, the other one as S3 is said to (median 30 ms, 99th percentile 200 ms).",

@@ -139,7 +139,7 @@ def _receiver() -> Iterator[tuple[str, dict[str, int]]]:
         server.stop(None)
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     turns = found["turns"]
     count = len(turns["untold"]["search"])

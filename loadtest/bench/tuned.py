@@ -199,12 +199,10 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     return [goal for title, it in found["tables"].items() for goal in of_table(title, it)]
 
 
-def section(found: dict, machine: str) -> list[str]:
+def section(found: dict) -> list[str]:
     """Returns the lines of the report's section."""
     lines = [
         "## Searches with a wanted recall",
-        "",
-        f"Measured on: {machine}.",
         "",
         f"Searches with `recall = {RECALL}` and k = {K}, slab in memory. The curve is measured from rows of the table; the fresh",
         "questions equal no row, and their answers are compared with exact neighbours. The sweep measures all settings with the",
