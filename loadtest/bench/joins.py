@@ -76,8 +76,9 @@ def section(runs: dict[str, list[dict]]) -> list[str]:
     """Returns the lines of the report about the joins."""
     lines = [
         "Every key of the table is looked up once, in random order. The keys are read from one Parquet file, and the rows are",
-        "written to another. CPU and peak memory of Bireme include the command and both nodes, but not the slab in memory, where",
-        "the rows are; those of the others are of one process, which reads the rows from a Parquet file.",
+        "written to another. CPU and peak memory of Bireme include the command and both nodes with the RAM tier, which keeps a copy",
+        "of the rows for each core, but not the slab in memory; those of the others are of one process, which reads the rows from",
+        "a Parquet file.",
         "",
         "| | keys/s | spread | keys per core-second | peak memory, GiB |",
         "|---|---|---|---|---|",
