@@ -16,6 +16,7 @@ use wire::{Fault, Reason, code_name, query};
 
 use self::stages::CallStages;
 pub use self::stream_calls::StreamCalls;
+use crate::audit_line::reserve_line;
 use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
@@ -74,25 +75,18 @@ impl Call {
     /// instead.
     ///
     /// # Errors
-    /// [`QueryError::DeadlinePassed`] if the audit log had no place for the request's line in time.
+    /// The fault of a call that has ended, because the audit log had no place for its line before its deadline.
     pub async fn begin(
         state: &Arc<ShardState>,
         rpc: Rpc,
         context: RequestContext,
         caller: IdentifiedCaller,
-    ) -> Result<Self> {
-        let line = match &state.shared.audit {
-            None => None,
-            Some(audit) => {
-                let reserved = async { Ok(audit.reserve().await) }.boxed();
-                context.bound("audit", reserved).await?
-            }
-        };
+    ) -> std::result::Result<Self, Fault> {
         let recording = state.shared.tracer.begin(rpc.path(), context.span);
         let began = Instant::now();
         state.metrics.started(rpc);
         state.activity.add();
-        Ok(Self {
+        let mut call = Self {
             state: Arc::clone(state),
             rpc,
             context: context.in_span(recording.as_ref().map(Recording::span).or(context.span)),
@@ -100,7 +94,7 @@ impl Call {
             table: String::new(),
             branch: String::new(),
             authorization: None,
-            line,
+            line: None,
             open: None,
             answered: (0, 0),
             began,
@@ -111,7 +105,13 @@ impl Call {
             is_answered: false,
             is_under_way: true,
             subcall: None,
-        })
+        };
+        // The call exists before it waits for its line, so that it is counted however the wait ends.
+        match reserve_line(&state.shared, context).await {
+            Ok(line) => call.line = line,
+            Err(late) => return call.end(Err(late)),
+        }
+        Ok(call)
     }
 
     /// Returns a subcall of this call, for one of several searches that run at the same time. Its stages are its own

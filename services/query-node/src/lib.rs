@@ -39,6 +39,7 @@
 //! I/O nodes (`membership`), and manage streams and credits (`client`). `docs/GLOSSARY.md` defines the terms.
 
 mod admission;
+mod audit_line;
 mod authorization;
 mod call;
 mod call_rules;

@@ -36,7 +36,7 @@ impl Service {
     pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Fault> {
         let context = self.context(request);
         let caller = self.identify(rpc, request, context).await?;
-        Ok(Call::begin(&self.0, rpc, context, caller).await?)
+        Call::begin(&self.0, rpc, context, caller).await
     }
 
     /// Identifies the caller of a stream, on which calls begin later.

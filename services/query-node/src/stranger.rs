@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use access::Denied;
 use audit::{Record, Verdict};
-use futures::FutureExt;
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
 
+use crate::audit_line::reserve_line;
 use crate::counters::Rpc;
 use crate::error::QueryError;
 use crate::request_context::RequestContext;
@@ -35,18 +35,12 @@ impl Stranger {
         context: RequestContext,
     ) -> Fault {
         state.metrics.refused(self.denied.as_str());
-        let line = match &state.shared.audit {
-            None => None,
-            Some(audit) => {
-                let reserved = async { Ok(audit.reserve().await) }.boxed();
-                match context.bound("audit", reserved).await {
-                    Ok(line) => line,
-                    Err(late) => {
-                        let late = Fault::from(late);
-                        state.metrics.answered(rpc, Some(late.reason), took);
-                        return late;
-                    }
-                }
+        let line = match reserve_line(&state.shared, context).await {
+            Ok(line) => line,
+            Err(late) => {
+                let late = Fault::from(late);
+                state.metrics.answered(rpc, Some(late.reason), took);
+                return late;
             }
         };
         state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);

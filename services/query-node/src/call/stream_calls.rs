@@ -62,7 +62,7 @@ impl StreamCalls {
     /// [`Call::begin`].
     pub async fn begin_in(&self, context: RequestContext) -> Result<Call, Fault> {
         match self.caller.renewed(&self.state.shared.access) {
-            Ok(caller) => Ok(Call::begin(&self.state, self.rpc, context, caller).await?),
+            Ok(caller) => Call::begin(&self.state, self.rpc, context, caller).await,
             Err(denied) => {
                 let identity = Some(self.caller.caller.identity().to_string());
                 let stranger = Stranger { identity, address: self.caller.address, denied };

@@ -320,17 +320,19 @@ async fn an_answer_whose_reader_hangs_up_counts_as_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_caller_waits_for_the_audit_log_until_its_deadline() {
+async fn callers_wait_for_the_audit_log_until_their_deadlines_and_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (file, pipe) = (folder.path().join("access.toml"), folder.path().join("audit"));
     std::fs::write(&file, policy(GRANTS)).unwrap();
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // Nobody reads the pipe, so it takes a few hundred lines, and then lines wait for it.
     let _pipe = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    let (_node, anonymous) = serve_with(QueryConfig {
+    let metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+    let (node, anonymous) = serve_with(QueryConfig {
         access: Some(AccessConfig::Policy(file)),
         audit: Some(pipe),
         timeout: Duration::from_secs(1),
+        telemetry: TelemetryConfig { metrics_listen, ..Default::default() },
         ..config(&[])
     })
     .await;
@@ -348,6 +350,19 @@ async fn a_refused_caller_waits_for_the_audit_log_until_its_deadline() {
     let fault = late.expect("a caller is answered");
     assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
     assert!(fault.message.contains("during audit"), "{fault}");
+    drop(refused);
+
+    // A caller with a key waits too. Its call is one of those that metrics count, and no longer under way.
+    let one = anonymous.clone().with_token(&secret("one")).unwrap();
+    let fault = one.count(CountRequest { table: "a".into(), ..Default::default() }).await;
+    let fault = fault.unwrap_err();
+    assert!(fault.message.contains("during audit"), "{fault}");
+    let metrics = metrics(&node).await;
+    let counted = "rpc_server_call_duration_seconds_count{\
+         rpc_method=\"bireme.query.v1.QueryService/Count\",\
+         rpc_response_status_code=\"DEADLINE_EXCEEDED\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(metrics.contains("bireme_query_requests_under_way 0\n"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
