@@ -28,6 +28,13 @@ requests = Row(
         ),
         shared.failures(of, "Requests per second that ended in an error, by reason."),
         lines(
+            "Refused for lack of memory",
+            "reqps",
+            "Requests, messages of streams and replies per second that were refused because the memory for callers was"
+            " full.",
+            (of.rate("bireme_query_requests_shed_total", by="instance"), "{{instance}}"),
+        ),
+        lines(
             "Requests under way",
             "short",
             "Searches, Gets and Lookups that are not answered yet. The tier can be scaled by this number.",
