@@ -30,6 +30,10 @@ use crate::state::NodeState;
 /// The maximum time that shutdown waits for the last lines of the audit log, and as long again for the last spans.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The maximum time that shutdown waits for the cores to drop the requests that have not finished. It takes
+/// milliseconds, unless a core is in the middle of long work.
+const DROP_PATIENCE: Duration = Duration::from_millis(500);
+
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
     local_addr: SocketAddr,
@@ -197,18 +201,13 @@ impl QueryNode {
         report(&self.shared, &self.health, ServingStatus::NotServing).await;
         drop(self.acceptor.take());
         self.phase.send_replace(Phase::Draining);
-        let all_ended = async {
-            let mut all = Ok(());
-            // Every shard drops its sender when it ends. Wait for all of them, even if one has failed.
-            while let Some(ended) = self.ended.recv().await {
-                all = all.and(ended);
-            }
-            all
-        };
-        let ended = match tokio::time::timeout(patience, all_ended).await {
+        let ended = match tokio::time::timeout(patience, all_ended(&mut self.ended)).await {
             Ok(ended) => ended,
             Err(_) => {
                 warn!("requests were still running after {patience:?}, and are dropped");
+                // The audit log gets the lines of these requests when they are dropped.
+                self.phase.send_replace(Phase::Stopped);
+                let _ = tokio::time::timeout(DROP_PATIENCE, all_ended(&mut self.ended)).await;
                 Ok(())
             }
         };
@@ -232,6 +231,15 @@ impl Drop for QueryNode {
         self.follower.abort();
         self.phase.send_replace(Phase::Stopped);
     }
+}
+
+/// Waits until all shards have ended, and returns the first error. Every shard drops its sender when it ends.
+async fn all_ended(shards: &mut mpsc::UnboundedReceiver<Result<()>>) -> Result<()> {
+    let mut all = Ok(());
+    while let Some(ended) = shards.recv().await {
+        all = all.and(ended);
+    }
+    all
 }
 
 /// Reports the health of the node as a whole (the service without a name) and of its query service.

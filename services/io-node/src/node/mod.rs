@@ -286,8 +286,9 @@ impl IoNode {
     }
 
     /// Stops the node: it accepts no more connections, writes the last extents to the journals, ends each stream once
-    /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned. The node is
-    /// then dropped, which may take up to 5 s more while a step of a fill is polled.
+    /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned, except that the
+    /// audit log has [`AUDIT_PATIENCE`] in any case. The node is then dropped, which may take up to 5 s more while a step
+    /// of a fill is polled.
     pub fn stop(mut self, limit: Duration) {
         drop(self.acceptor.take());
         self.shared.readiness.end();
@@ -308,7 +309,8 @@ impl IoNode {
             }
         }
         if let Some(audit) = &self.shared.node.audit {
-            audit.flush(deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.saturating_duration_since(Instant::now());
+            audit.flush(left.max(AUDIT_PATIENCE));
         }
         self.shared.node.tracer.flush(deadline.saturating_duration_since(Instant::now()));
     }
@@ -322,6 +324,10 @@ async fn run_filler(filler: Filler) {
         std::process::abort();
     }
 }
+
+/// The minimum time that [`IoNode::stop`] gives the audit log to write its lines, also if the cores have used up the
+/// whole limit.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The interval at which [`IoNode::stop`] checks whether the filler, and then each core, has stopped. Each of these
 /// waits takes at most this much longer. The wait for the lanes of fills, after them, has a limit of its own.

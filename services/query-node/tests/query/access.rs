@@ -320,6 +320,19 @@ async fn an_answer_whose_reader_hangs_up_counts_as_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_line_of_a_request_that_shutdown_drops_is_written() {
+    let Served { node, anonymous, folder, _tables } = Served::new(GRANTS).await;
+    let one = anonymous.with_token(&secret("one")).unwrap();
+    let mut taken = one.take(large_take("a")).await.unwrap();
+    assert!(taken.next().await.unwrap().is_some());
+    // The Take waits for its reader, so it is still running when the patience is over.
+    node.shutdown(Duration::from_millis(100)).await.unwrap();
+    let lines = lines(&folder.path().join("audit.jsonl"));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(line["code"], "CANCELLED", "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn callers_wait_for_the_audit_log_until_their_deadlines_and_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (file, pipe) = (folder.path().join("access.toml"), folder.path().join("audit"));
