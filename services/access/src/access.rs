@@ -15,7 +15,7 @@ use crate::digest::{Digest, digest};
 use crate::error::{AccessError, Denied};
 use crate::grant::{Grant, Limits, Permission};
 use crate::identity::{Identity, Who};
-use crate::key_set::KeySet;
+use crate::key_set::{self, KeySet};
 use crate::pattern::Pattern;
 use crate::policy::Policy;
 use crate::token::{self, Refused};
@@ -23,6 +23,10 @@ use crate::token::{self, Refused};
 /// The maximum number of callers that are remembered. Others are identified again with each request. A caller takes a
 /// few hundred bytes, so all of them take some megabytes.
 const CALLERS_MAX: u64 = 10_000;
+
+/// The maximum time that a check of the policy waits for the keys of issuers, which a key server that can't be reached
+/// would delay. It delays the next check too.
+const KEYS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The credentials of a request's caller.
 #[derive(Clone, Copy, Default)]
@@ -86,9 +90,7 @@ impl Access {
     pub async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
         let text = read(path).await?;
         let policy = Policy::parse(&text, path, None)?;
-        for issuer in &policy.issuers {
-            issuer.keys.refresh().await;
-        }
+        refresh(policy.issuers.iter().map(|it| &it.keys), key_set::TIMEOUT).await;
         let followed = FollowedPolicy {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(policy),
@@ -220,23 +222,41 @@ impl FollowedPolicy {
             let parsed = text.and_then(|text| Policy::parse(&text, &self.path, Some(&before)));
             match parsed {
                 Ok(policy) => {
-                    // Read the keys of new issuers first, so that their tokens are accepted from the start.
-                    for issuer in &policy.issuers {
-                        issuer.keys.refresh().await;
-                    }
+                    // Read the keys of new issuers first: a stream whose issuer now has its keys elsewhere would
+                    // otherwise end, because its token has no key. But the policy may withdraw grants, so it does not
+                    // wait for long.
+                    let is_known = |keys: &&Arc<KeySet>| {
+                        before.issuers.iter().any(|known| Arc::ptr_eq(&known.keys, keys))
+                    };
+                    let new = policy.issuers.iter().map(|it| &it.keys).filter(|keys| !is_known(keys));
+                    refresh(new, KEYS_PATIENCE).await;
                     tracing::info!(path = %self.path.display(), grants = policy.grants.len(), "a new access policy is in use");
                     self.current.store(Arc::new(policy));
-                    return;
                 }
                 Err(error) => {
                     tracing::error!(%error, "the new access policy is not used; the old one stays")
                 }
             }
         }
-        for issuer in &self.current.load_full().issuers {
-            issuer.keys.refresh().await;
-        }
+        refresh(self.current.load_full().issuers.iter().map(|it| &it.keys), KEYS_PATIENCE).await;
     }
+}
+
+/// Reads the keys of issuers again, of all at the same time, and waits for at most `patience`. Keys that arrive later
+/// are used then.
+async fn refresh<'a>(key_sets: impl Iterator<Item = &'a Arc<KeySet>>, patience: Duration) {
+    let read = |keys: &Arc<KeySet>| {
+        let keys = Arc::clone(keys);
+        tokio::spawn(async move { keys.refresh().await })
+    };
+    let reads: Vec<_> = key_sets.map(read).collect();
+    let all = async {
+        for read in reads {
+            // If the task panics, the old keys stay in use.
+            let _ = read.await;
+        }
+    };
+    let _ = tokio::time::timeout(patience, all).await;
 }
 
 /// Identifies a caller by the token or key that it sends.

@@ -307,6 +307,40 @@ async fn server(keys: String) -> (String, Arc<std::sync::Mutex<String>>, Arc<Ato
     (address, keys, count)
 }
 
+/// Key servers that accept connections and never answer delay neither each other nor a policy that withdraws grants.
+#[tokio::test(start_paused = true)]
+async fn a_silent_key_server_does_not_delay_a_new_policy() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let issuer = |name: &str| {
+        format!(
+            "[issuers.{name}]\nissuer = \"https://{name}\"\njwks = \"http://{address}/{name}\"\n\
+             audiences = [\"bireme\"]\nalgorithms = [\"ES256\"]\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = folder.path().join("jwks.json");
+    std::fs::write(&jwks, key_set(&[&TokenSigner::new("k")])).unwrap();
+    let text = policy(&jwks.display().to_string());
+    let text = format!("{}{}{text}", issuer("one"), issuer("two"));
+    let began = tokio::time::Instant::now();
+    let tested = Tested::with_policy(folder, &text).await;
+    assert!(began.elapsed() <= key_set::TIMEOUT + TICK, "{:?}", began.elapsed());
+    let caller = tested.bearer("the key").await.unwrap();
+    assert!(caller.sees("c"));
+
+    // The next fetches are due. The new policy has another issuer with a silent server.
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let changed = text.replace("tables = [\"*\"]", "tables = [\"b\"]");
+    let began = tokio::time::Instant::now();
+    tested.replace("access.toml", &format!("{}{changed}", issuer("three"))).await;
+    assert!(!tested.access.renewed(&caller).unwrap().sees("c"));
+    assert!(began.elapsed() <= 2 * KEYS_PATIENCE + TICK, "{:?}", began.elapsed());
+}
+
+/// The resolution of tokio's timers, which paused time skips too.
+const TICK: Duration = Duration::from_millis(10);
+
 #[tokio::test]
 async fn an_unknown_key_is_fetched_once_and_a_flood_of_them_not_again() {
     let (one, two, stranger) =

@@ -19,7 +19,7 @@ use crate::digest::{Digest, digest};
 const BYTES_MAX: usize = 1 << 20;
 
 /// The maximum time of a request for keys. Requests whose tokens name a key that is not known yet wait for it.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which keys are fetched from a URL. A key that its issuer removes is accepted until the next fetch
 /// succeeds. An issuer gets 288 such requests a day from each node.
@@ -186,7 +186,7 @@ impl KeySet {
     }
 
     /// Reads the file, or fetches the keys from their URL if the last successful fetch is older than [`FETCH_INTERVAL`]
-    /// and the last attempt is older than [`FETCH_PAUSE`].
+    /// and the last attempt is older than [`FETCH_PAUSE`]. Does nothing while the keys are being read.
     pub async fn refresh(&self) {
         let is_due = match &self.source {
             KeySource::File(_) => true,
@@ -197,7 +197,7 @@ impl KeySet {
             }
         };
         if is_due {
-            let _one = self.fetching.lock().await;
+            let Ok(_one) = self.fetching.try_lock() else { return };
             self.read().await;
         }
     }

@@ -285,8 +285,10 @@ async fn follow_folders(shared: &NodeState) {
 
 /// Reads the access policy again when its files have changed.
 async fn follow_policy(shared: &NodeState) {
+    let mut ticks = tokio::time::interval(RENEWED_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::time::sleep(RENEWED_EVERY).await;
+        ticks.tick().await;
         shared.access.reload_if_changed().await;
     }
 }

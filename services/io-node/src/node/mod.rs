@@ -287,7 +287,7 @@ impl IoNode {
 
     /// Stops the node: it accepts no more connections, writes the last extents to the journals, ends each stream once
     /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned, except that the
-    /// audit log has [`AUDIT_PATIENCE`] in any case. The node is then dropped, which may take up to 5 s more while a step
+    /// audit log has a second in any case. The node is then dropped, which may take up to 5 s more while a step
     /// of a fill is polled.
     pub fn stop(mut self, limit: Duration) {
         drop(self.acceptor.take());
