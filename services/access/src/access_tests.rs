@@ -168,7 +168,7 @@ async fn keys_certificates_and_nobody_are_told_apart() {
     assert_eq!(by_header.grant("anything", Permission::Warm).unwrap().name(), "keys");
     let certified = caller(Credentials { names: &names, ..none }).unwrap();
     assert_eq!(certified.identity().to_string(), "san:JOB.example");
-    assert!(certified.may_observe() && certified.sees("a"));
+    assert!(certified.observing_grant().is_some() && certified.sees("a"));
     let others = ["other.example".to_owned()];
     let other = caller(Credentials { names: &others, ..none }).unwrap();
     assert!(!other.sees("a"), "the caller is known, but has no grant");
@@ -403,7 +403,7 @@ async fn open_access_knows_everybody_and_refuses_nothing() {
         .now_or_never()
         .unwrap()
         .unwrap();
-    assert!(access.is_open() && caller.sees("anything") && caller.may_observe());
+    assert!(access.is_open() && caller.sees("anything") && caller.observing_grant().is_some());
     for permission in Permission::ALL {
         assert!(caller.grant("anything", permission).is_some());
     }

@@ -36,7 +36,7 @@ pub enum NotAuthorized {
     PartChanged,
 }
 
-/// The right of a call to use one table.
+/// The right of a call to use one table, or to observe a node or list its tables.
 pub struct Authorization {
     permission: Permission,
     grant: Arc<Grant>,
@@ -57,8 +57,17 @@ impl Authorization {
         is_served: impl Fn(&str) -> bool,
     ) -> Result<Self, NotAuthorized> {
         let grant = granted(caller, table, permission, is_served)?;
-        let running = grant.begin().map_err(NotAuthorized::LimitReached)?;
-        Ok(Self { permission, grant, _running: running })
+        Self::under(&grant, permission).map_err(NotAuthorized::LimitReached)
+    }
+
+    /// Begins a call under `grant`, within its limits. A call that uses no table, such as a list of tables, begins with
+    /// this alone, and is not authorized again.
+    ///
+    /// # Errors
+    /// [`LimitReached`].
+    pub fn under(grant: &Arc<Grant>, permission: Permission) -> Result<Self, LimitReached> {
+        let running = grant.begin()?;
+        Ok(Self { permission, grant: Arc::clone(grant), _running: running })
     }
 
     /// Returns the grant that allows the call.

@@ -51,9 +51,15 @@ impl Caller {
         self.grants.iter().find(|grant| grant.allows(permission) && grant.names(table))
     }
 
-    /// Returns whether any of the caller's grants has the permission to observe.
-    pub fn may_observe(&self) -> bool {
-        self.grants.iter().any(|grant| grant.allows(Permission::Observe))
+    /// Returns the grant under which the caller observes a node: the first one of the policy that has the permission.
+    pub fn observing_grant(&self) -> Option<&Arc<Grant>> {
+        self.grants.iter().find(|grant| grant.allows(Permission::Observe))
+    }
+
+    /// Returns the grant under which the caller lists the tables that it sees: the first one. `None` if no grant names
+    /// the caller, which then sees no table.
+    pub fn listing_grant(&self) -> Option<&Arc<Grant>> {
+        self.grants.first()
     }
 
     /// Returns whether the caller's token is still valid at `now`, the time since 1970. Other credentials do not

@@ -177,6 +177,34 @@ impl Call {
         self.open_authorized(asked).await
     }
 
+    /// Authorizes the call to observe the node. From here on the call's context has the limits of the grant.
+    ///
+    /// # Errors
+    /// [`QueryError::Forbidden`] if no grant lets the caller observe anything, and [`QueryError::LimitReached`].
+    pub fn observe_node(&mut self) -> Result<()> {
+        let permission = Permission::Observe;
+        let grant = self.caller.caller.observing_grant().ok_or_else(|| QueryError::Forbidden {
+            permission: permission.as_str(),
+            what: "this node".into(),
+        })?;
+        self.authorization = Some(Authorization::under(grant, permission)?);
+        self.context = self.context.under(grant);
+        Ok(())
+    }
+
+    /// Authorizes the call to list the tables, namespaces or folders that its caller sees. From here on the call's
+    /// context has the limits of the grant.
+    ///
+    /// # Errors
+    /// [`QueryError::LimitReached`].
+    pub fn list(&mut self) -> Result<()> {
+        if let Some(grant) = self.caller.caller.listing_grant() {
+            self.authorization = Some(Authorization::under(grant, Permission::Read)?);
+            self.context = self.context.under(grant);
+        }
+        Ok(())
+    }
+
     /// Returns whether the call's grant shows the whole table.
     pub fn shows_whole(&self) -> bool {
         self.grant_of_part().is_none()
@@ -198,7 +226,8 @@ impl Call {
 
     /// Returns the call's grant, if it shows only a part of the table.
     fn grant_of_part(&self) -> Option<&Grant> {
-        self.grant().map(Arc::as_ref).filter(|grant| grant.part().is_some())
+        let has_table = !self.table.is_empty();
+        self.grant().map(Arc::as_ref).filter(|grant| has_table && grant.part().is_some())
     }
 
     fn grant(&self) -> Option<&Arc<Grant>> {

@@ -150,9 +150,9 @@ impl QueryService for Service {
         &self,
         request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
-        let call = self.begin(Rpc::ListTables, &request).await?;
-        let tables = list_tables(&self.0, &call.caller().caller);
-        answer(call, Ok(tables))
+        let mut call = self.begin(Rpc::ListTables, &request).await?;
+        let tables = list_tables(&self.0, &mut call);
+        answer(call, tables)
     }
 
     async fn describe_table(
@@ -255,8 +255,8 @@ impl QueryService for Service {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let call = self.begin(Rpc::Status, &request).await?;
-        let status = status(&self.0, &call.caller().caller).await;
+        let mut call = self.begin(Rpc::Status, &request).await?;
+        let status = status(&self.0, &mut call).await;
         answer(call, status)
     }
 }

@@ -192,7 +192,9 @@ async fn answer(
                 table.answer(state, &body, call, version).await
             }
             Route::Namespace { namespace, call: asked } => {
-                let found = Namespace::find(state, &call.caller().caller, &namespace);
+                let listed = call.list();
+                let find = |()| Namespace::find(state, &call.caller().caller, &namespace);
+                let found = listed.and_then(find);
                 let answer = found.and_then(|found| match asked {
                     NamespaceCall::Tables => found.tables(text),
                     NamespaceCall::Children => found.children(text),

@@ -23,9 +23,13 @@ use crate::requests::count::count_rows;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Listed, OpenTable};
 
-/// Lists the tables that `caller` may see, open or not.
-pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
-    ListTablesResponse { tables: summaries(state, caller) }
+/// Lists the tables that the caller may see, open or not.
+///
+/// # Errors
+/// The errors of [`Call::list`].
+pub fn list_tables(state: &ShardState, call: &mut Call) -> Result<ListTablesResponse> {
+    call.list()?;
+    Ok(ListTablesResponse { tables: summaries(state, &call.caller().caller) })
 }
 
 /// Returns a summary of each table that `caller` may see.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use access::{Caller, Permission};
+use access::Caller;
+use futures::FutureExt;
 use futures::future::join_all;
 use process::Usage;
 use wire::fetch::{DescribeResponse, DriveState};
 use wire::query::{IoNode, Membership, StatusResponse, TableFolder};
 
-use crate::error::{QueryError, Result};
+use crate::call::Call;
+use crate::error::Result;
 use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::requests::describe::summaries;
@@ -25,14 +27,13 @@ const FOLDER_NAMES_MAX: usize = 100;
 /// that may see all tables gets to know what the I/O nodes hold of each table, and the folders of tables.
 ///
 /// # Errors
-/// [`QueryError::Forbidden`] if no grant lets `caller` observe anything.
-pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusResponse> {
-    if !caller.may_observe() {
-        let permission = Permission::Observe.as_str();
-        return Err(QueryError::Forbidden { permission, what: "this node".into() });
-    }
+/// The errors of [`Call::observe_node`], and [`QueryError::DeadlinePassed`](crate::error::QueryError::DeadlinePassed).
+pub async fn status(state: &ShardState, call: &mut Call) -> Result<StatusResponse> {
+    call.observe_node()?;
+    let caller = &*call.caller().caller;
     let routes = state.tier.routes();
-    let mut io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
+    let described = async { Ok(join_all(routes.nodes().iter().map(|node| describe(node))).await) };
+    let mut io_nodes = call.context.bound("status", described.boxed()).await?;
     for (node, shown) in routes.nodes().iter().zip(&mut io_nodes) {
         shown.unverified = !state.shared.io_nodes.verifies(node.client.endpoint());
     }

@@ -10,13 +10,14 @@ use client::query::{
 };
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use telemetry::TelemetryConfig;
 use tempfile::TempDir;
 use wire::query::{DescribeTableRequest, RowFormat};
 use wire::{Fault, Reason};
 
 use crate::deadlines::large_take;
+use crate::http::get_with;
 use crate::node::{by, config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
@@ -246,6 +247,35 @@ async fn limits_refuse_with_the_time_to_wait() {
     assert!(fault.message.contains(&format!("try again in {} ms", after.as_millis())), "{fault}");
     // Another grant has limits of its own.
     served.with_key("two").get(get("b")).await.unwrap();
+}
+
+/// Calls that use no table run under a grant too.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_hold_for_status_and_lists() {
+    let served = Served::new(&GRANTS.replace("may = [", "concurrent = 1\nmay = [")).await;
+    let (one, two) = (served.with_key("one"), served.with_key("two"));
+    two.status().await.unwrap();
+    one.tables().await.unwrap();
+    let key = [("x-api-key", secret("one"))];
+    let list = "/v1/namespace/$/table/list";
+    assert_eq!(get_with(&served.node, list, &key).await.json()["tables"], json!(["a"]));
+    let shown: Vec<_> = served.audited(3).await.into_iter().map(|it| it["grant"].clone()).collect();
+    assert_eq!(shown, ["two", "one", "one"]);
+
+    // A Take that nobody reads is the one request that each grant allows at a time.
+    let mut takes = Vec::new();
+    for (client, table) in [(&one, "a"), (&two, "b")] {
+        let mut taken = client.take(large_take(table)).await.unwrap();
+        assert!(taken.next().await.unwrap().is_some());
+        takes.push(taken);
+    }
+    for fault in [two.status().await.unwrap_err(), one.tables().await.unwrap_err()] {
+        assert_eq!(fault.reason, Reason::LimitReached, "{fault}");
+        assert_eq!(fault.metadata["limit"], "concurrent");
+    }
+    let refused = get_with(&served.node, list, &key).await;
+    assert_eq!(refused.status, 429);
+    served.with_key("all").status().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
