@@ -226,17 +226,15 @@ impl QueryService for Service {
         let context = call.context;
         let (progress, responses) = mpsc::channel(PIECES_AHEAD_MAX);
         tokio::spawn(async move {
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
                 // Dropping the run cancels it on the I/O nodes.
-                () = progress.closed() => {}
-                // The run has sent its errors as progress.
-                () = warm.run(&progress, context) => drop(call.end(Ok(()))),
-                error = call.must_end("warm") => {
-                    if let Err(fault) = call.end::<()>(Err(error)) {
-                        let _ = progress.send(Err(fault)).await;
-                    }
-                }
+                () = progress.closed() => return,
+                ended = warm.run(&progress, context) => ended,
+                error = call.must_end("warm") => Err(error),
+            };
+            if let Err(fault) = call.end(ended) {
+                let _ = progress.send(Err(fault)).await;
             }
         });
         Ok(Response::new(statuses(responses)))

@@ -73,7 +73,10 @@ pub async fn rows(
         }
         last
     };
-    let filled = async { Ok(tokio::join!(run, read).1) };
+    let filled = async {
+        let (ended, last) = tokio::join!(run, read);
+        ended.map(|()| last)
+    };
     let filled = tokio::select! {
         filled = context.bound("warm", filled.boxed()) => filled??,
         error = call.must_end("warm") => return Err(error),

@@ -76,8 +76,11 @@ impl Warm {
 
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
     /// fails does not stop the other nodes, and a file that can't be filled does not stop the other files. The last
-    /// message is one of the faults, or the final sum if no node failed.
-    pub async fn run(self, progress: &Progress, context: RequestContext) {
+    /// message is the final sum, if no node failed.
+    ///
+    /// # Errors
+    /// The fault of one of the nodes that failed, which the caller of this function sends as the last message.
+    pub async fn run(self, progress: &Progress, context: RequestContext) -> Result<()> {
         let (open, routes) = (&self.open, &self.routes);
         let mut total = Total::new(self.requests.iter().flatten().map(expected_progress).collect());
         let (steps, mut stepped) = mpsc::channel(64);
@@ -122,7 +125,7 @@ impl Warm {
                     let Some((number, report)) = step else { continue };
                     total.update(open, number, report);
                     if progress.send(Ok(total.sum.clone())).await.is_err() {
-                        return;
+                        return Ok(());
                     }
                 }
                 ended = &mut runs => break ended,
@@ -133,10 +136,12 @@ impl Warm {
             total.update(open, number, report);
         }
         let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
-        let first = ended.into_iter().flatten().inspect(log).next();
-        let last = first.map_or_else(|| Ok(total.sum), |fault| Err(open.named(fault)));
+        if let Some(fault) = ended.into_iter().flatten().inspect(log).next() {
+            return Err(fault.into());
+        }
         // The caller may be gone.
-        let _ = progress.send(last).await;
+        let _ = progress.send(Ok(total.sum)).await;
+        Ok(())
     }
 }
 

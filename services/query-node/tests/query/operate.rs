@@ -23,6 +23,7 @@ use wire::Reason;
 use wire::query::MemberState;
 
 use crate::fake_io;
+use crate::keys::with_metrics;
 use crate::lookups::text_keys;
 use crate::node::{NOBODY, assert_true, config, metrics, near, serve, serve_with, served};
 use crate::table::{TestTable, key, lake, vector};
@@ -47,7 +48,7 @@ async fn a_table_is_described() {
 #[tokio::test(flavor = "multi_thread")]
 async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     let table = TestTable::plain().await;
-    let (_node, client) = serve(&[("t", &table)]).await;
+    let (node, client) = serve_with(with_metrics(config(&[("t", &table)]))).await;
     let status = client.status().await.unwrap();
     assert_eq!(status.node, "query-0");
     assert!(status.cpu_us > 0 && status.resident_bytes > 0);
@@ -59,6 +60,8 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     let steps: Vec<_> = client.warm(request).await.unwrap().collect().await;
     let fault = steps.last().unwrap().as_ref().unwrap_err();
     assert_eq!(fault.reason, Reason::NodeUnavailable);
+    let failures = "bireme_query_failures_total{error_type=\"NODE_UNAVAILABLE\"}";
+    assert_eq!(metric(&node, failures).await, 1.0);
     let request =
         WarmRequest { table: "t".into(), columns: vec!["x".into()], ..Default::default() };
     let fault = client.warm(request).await.err().unwrap();
