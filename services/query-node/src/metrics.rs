@@ -64,9 +64,10 @@ telemetry::metrics! {
     CREDIT_WAITS = Counter "bireme.query.io_node.credit.waits" "{batch}" ["io_node"] "Batches that had to wait for an I/O node's credit";
     CREDIT_WAIT_TIME = Counter "bireme.query.io_node.credit.wait.time" "s" ["io_node"] "Total time that batches waited for an I/O node's credit";
     GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Views of the I/O nodes so far: each change of the list, or of a node's state or share, makes a new one";
-    REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused";
+    REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused. Consecutive ones with the same error count once";
     SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Failures to read the list's source. Consecutive ones with the same error count once";
     SOURCE_UNREADABLE = Gauge "bireme.query.membership.unreadable" "{source}" [] "1 while the list's source cannot be read: the last list stays in use";
+    LIST_INVALID = Gauge "bireme.query.membership.invalid" "{source}" [] "1 while the source has a list that is refused: the last valid list stays in use";
     EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Ejections of I/O nodes that failed repeatedly";
     TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
@@ -237,8 +238,9 @@ fn io_nodes(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]
     samples.add(&GENERATION, &[], shared.io_nodes.views().borrow().generation);
     samples.add(&REFUSED, &[], report.refused);
     samples.add(&SOURCE_FAILURES, &[], report.failures);
-    let is_unreadable = report.error.as_ref().is_some_and(|error| !error.is_refusal());
-    samples.add(&SOURCE_UNREADABLE, &[], u64::from(is_unreadable));
+    let is_refused = report.error.map(|error| error.is_refusal());
+    samples.add(&SOURCE_UNREADABLE, &[], u64::from(is_refused == Some(false)));
+    samples.add(&LIST_INVALID, &[], u64::from(is_refused == Some(true)));
     samples.add(&EJECTIONS, &[], shared.io_nodes.ejected());
 }
 
