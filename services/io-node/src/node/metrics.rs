@@ -18,7 +18,7 @@ use crate::drive::{DriveState, drive_name};
 use crate::fetch::NodeState;
 use crate::serve::ServiceState;
 use crate::shard::CoreSnapshot;
-use crate::shard::totals::{batch_times, directory_bytes, sum, together};
+use crate::shard::totals::{batch_times, sum, together};
 
 telemetry::metrics! {
     pub static METRICS;
@@ -78,7 +78,7 @@ telemetry::metrics! {
     EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents evicted to make room";
     EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
     SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has read";
-    DIRECTORY = Gauge "bireme.io.directory.usage" "By" [] "Memory of the directory, over all cores";
+    DIRECTORY = Gauge "bireme.io.directory.usage" "By" [] "Memory of the directory, over all cores, as it is counted against the limit: what its extents take at most";
     DIRECTORY_LIMIT = Gauge "bireme.io.directory.limit" "By" [] "Memory that `memory` leaves for the directory; when it is full, extents are evicted although drives have room";
     SHARE_USAGE = Gauge "bireme.io.share.usage" "By" ["table"] "Bytes of extents of a table that has a share in the configuration";
     SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of the usage, the bytes that fills of other tables do not evict";
@@ -238,7 +238,7 @@ fn fills(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot]) {
     samples.add(&EVICTED, &[], now(&stats.evicted));
     samples.add(&EXTENTS_BAD, &[], now(&stats.dropped));
     samples.add(&SCRUBBED, &[], now(&stats.scrubbed));
-    samples.add(&DIRECTORY, &[], directory_bytes(cores));
+    samples.add(&DIRECTORY, &[], now(&stats.directory_bytes));
     samples.add(&DIRECTORY_LIMIT, &[], metrics.memory.directory);
     samples.add(&FILLS, &[], now(&stats.running));
     samples.add(&FILLS_QUEUE, &[], now(&stats.waiting));

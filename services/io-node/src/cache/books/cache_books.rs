@@ -384,6 +384,11 @@ impl CacheBooks {
         self.placed.len()
     }
 
+    /// The RAM that the extents take at most, in every core's directory and in the books, in bytes.
+    pub fn directory_bytes(&self) -> u64 {
+        self.placed.bytes()
+    }
+
     /// Counts since the start.
     pub fn counts(&self) -> CacheCounts {
         self.counts

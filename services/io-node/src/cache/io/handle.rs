@@ -18,6 +18,8 @@ use crate::table::OpenTable;
 pub struct FillStats {
     /// Extents on the drives.
     pub extents: AtomicU64,
+    /// The RAM that these extents take at most, which `directory_bytes_max` limits.
+    pub directory_bytes: AtomicU64,
     /// Fills waiting or under way.
     pub running: AtomicU64,
     /// The fills among `running` that wait to be scanned.
@@ -46,6 +48,7 @@ impl FillStats {
         let counts = books.counts();
         for (figure, value) in [
             (&self.extents, books.extents() as u64),
+            (&self.directory_bytes, books.directory_bytes()),
             (&self.running, books.running() as u64),
             (&self.waiting, books.waiting() as u64),
             (&self.scans, counts.scans),
