@@ -5,19 +5,21 @@ use std::process::Command;
 use std::time::Duration;
 
 use client::query::{
-    By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, PlacementRequest,
-    QueryClient, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
+    By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, LookupOpen,
+    PlacementRequest, QueryClient, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
 };
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::{Value, json};
 use telemetry::TelemetryConfig;
 use tempfile::TempDir;
-use wire::query::{DescribeTableRequest, RowFormat};
+use wire::query::lookup_response::Kind;
+use wire::query::{DescribeTableRequest, LookupBatch, LookupRequest, RowFormat};
 use wire::{Fault, Reason};
 
 use crate::deadlines::large_take;
 use crate::http::get_with;
+use crate::lookups::{service, text_keys};
 use crate::node::{by, config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
@@ -276,6 +278,42 @@ async fn limits_hold_for_status_and_lists() {
     let refused = get_with(&served.node, list, &key).await;
     assert_eq!(refused.status, 429);
     served.with_key("all").status().await.unwrap();
+}
+
+fn ids_by_key() -> LookupOpen {
+    let (key_column, columns) = ("key".into(), vec!["id".into()]);
+    LookupOpen { handle: 1, table: "a".into(), key_column, columns, ..Default::default() }
+}
+
+/// Batches that are looked up together are refused together: once, and as denied.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_of_batches_that_reaches_a_limit_is_one_refusal() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 1");
+    let served = Served::new(&limited).await;
+    let minutes = GetRequest { keys: vec![key(1); 600], ..get("a") };
+    served.with_key("one").get(minutes).await.unwrap();
+    let batch = |id| LookupBatch { id, handle: 1, keys: Some(text_keys(&[key(1), key(2)])) };
+    let batches = vec![batch(1), batch(2), batch(3)];
+    let message = LookupRequest { open: vec![ids_by_key()], batches, close: Vec::new() };
+    let mut request = tonic::Request::new(futures::stream::iter([message]));
+    let token = format!("Bearer {}", secret("one")).parse().unwrap();
+    request.metadata_mut().insert("authorization", token);
+    let mut answers = service(&served.node).await.lookup(request).await.unwrap().into_inner();
+    let mut refused = Vec::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        let Some(Kind::Reply(reply)) = answer.kind else { continue };
+        refused.extend(reply.results.into_iter().map(|it| (it.id, it.error.unwrap().reason)));
+    }
+    assert_eq!(refused, [1, 2, 3].map(|id| (id, "LIMIT_REACHED".to_owned())));
+
+    // The Get, the open, and the group.
+    let lines = served.audited(3).await;
+    let denied: Vec<_> = lines.iter().filter(|line| line["verdict"] == "denied").collect();
+    assert_eq!(denied.len(), 1, "{lines:?}");
+    assert_eq!(denied[0]["reason"], "LIMIT_REACHED");
+    let series = "bireme_query_denied_total{error_type=\"rows_per_second\"} 1\n";
+    let metrics = metrics(&served.node).await;
+    assert!(metrics.contains(series), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -248,7 +248,7 @@ async fn callers_that_give_up_touch_nobody_else() {
 }
 
 /// Connects without [`QueryClient`], to send messages as they are.
-async fn service(node: &query_node::QueryNode) -> QueryServiceClient<Channel> {
+pub async fn service(node: &query_node::QueryNode) -> QueryServiceClient<Channel> {
     let uri = format!("http://{}", node.local_addr());
     let channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
     QueryServiceClient::new(channel)

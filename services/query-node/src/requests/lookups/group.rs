@@ -212,14 +212,12 @@ impl Opened {
                 Err(error) => failures.push((vec![id], error)),
             }
         }
-        if call.take_rows(valid.iter().map(|(_, keys)| keys.len()).sum()).is_err() {
-            valid.retain(|(id, keys)| match call.take_rows(keys.len()) {
-                Ok(()) => true,
-                Err(error) => {
-                    failures.push((vec![*id], error));
-                    false
-                }
-            });
+        let rows = valid.iter().map(|(_, keys)| keys.len()).sum();
+        if !valid.is_empty()
+            && let Err(error) = call.take_rows(rows)
+        {
+            // The limit would not allow one batch alone either: it allows any number of rows once it allows one.
+            failures.push((valid.drain(..).map(|(id, _)| id).collect(), error));
         }
         call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
