@@ -24,7 +24,7 @@ pub use code::{CODES, code_name};
 pub use codec::Codec;
 pub use deadline::{DEADLINE_MAX, asked_timeout};
 pub use fault::{ERROR_DOMAIN, Fault, RETRY_AFTER_MS, Reason, status_of};
-pub use lookup::LOOKUP_BYTES_MAX;
+pub use lookup::{LOOKUP_BYTES_MAX, LOOKUP_PROJECTIONS_MAX};
 pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;
 pub use response_decoder::{ResponseDecodeError, ResponseDecoder};

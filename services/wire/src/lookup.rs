@@ -7,6 +7,9 @@ use crate::query::{Integers, LookupBatch, Strings};
 /// encoded bytes. As text, the 10,000 keys of the largest batch may have 200 bytes each.
 pub const LOOKUP_BYTES_MAX: usize = 2 << 20;
 
+/// The maximum number of open projections of a stream.
+pub const LOOKUP_PROJECTIONS_MAX: usize = 64;
+
 /// The number of encoded bytes that take one credit if keys are in Arrow. The number of keys is known only after they
 /// have been decoded.
 const ARROW_KEY_BYTES: usize = 16;

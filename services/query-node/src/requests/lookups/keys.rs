@@ -49,6 +49,18 @@ pub fn key_array(keys: Option<Keys>, data_type: &DataType) -> Result<ArrayRef> {
     }
 }
 
+/// Returns the number of keys of a batch, without decoding them. 0 if they are not encoded correctly.
+pub fn key_count(keys: Option<&Keys>) -> usize {
+    match keys {
+        Some(Keys::Integers(Integers { values })) => values.len(),
+        Some(Keys::Strings(Strings { lengths, .. })) => lengths.len(),
+        Some(Keys::Arrow(stream)) => {
+            plain_rows(stream).map_or(0, |rows| usize::try_from(rows).unwrap_or(usize::MAX))
+        }
+        None => 0,
+    }
+}
+
 /// Returns the length in bytes of the longest text or binary key; 0 for other types.
 fn longest(keys: &ArrayRef) -> usize {
     fn max<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> usize {
@@ -222,6 +234,16 @@ mod tests {
         assert_eq!(keys.as_ref(), &UInt64Array::from(vec![5, u64::MAX]));
         let keys = key_array(integers(&[5, -1]), &DataType::UInt32).unwrap();
         assert_eq!(keys.null_count(), 1);
+    }
+
+    #[test]
+    fn keys_are_counted_in_every_form() {
+        let column: ArrayRef = Arc::new(Int8Array::from(vec![7; 10_000]));
+        assert_eq!(key_count(arrow(column).as_ref()), 10_000);
+        assert_eq!(key_count(integers(&[1, 2]).as_ref()), 2);
+        assert_eq!(key_count(strings(&[b"", b"a", b""]).as_ref()), 3);
+        let damaged = Keys::Arrow(Bytes::from_static(b"xxxxx"));
+        assert_eq!([key_count(None), key_count(Some(&damaged))], [0, 0]);
     }
 
     #[test]

@@ -17,9 +17,10 @@ use tonic::{Status, Streaming};
 use traffic::{Arriving, MessageBytes};
 use wire::query::lookup_response::Kind;
 use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, LookupWelcome};
-use wire::{Fault, Reason, query};
+use wire::{Fault, LOOKUP_PROJECTIONS_MAX, Reason, query};
 
 use super::group::{Group, GroupAnswer, HeldReply};
+use super::keys::key_count;
 use super::projection::StreamProjection;
 use crate::call::StreamCalls;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
@@ -27,9 +28,6 @@ use crate::held_rows::HeldRows;
 
 /// The revision of the protocol. From 2 on, a projection may ask for all rows of each key.
 const REVISION: u32 = 2;
-
-/// Maximum number of open projections of a stream.
-const PROJECTIONS_MAX: usize = 64;
 
 /// One Lookup stream.
 pub struct LookupStream {
@@ -57,8 +55,16 @@ struct Ended {
 struct Forming {
     group: Group,
     credits: usize,
+    /// The number of its keys. Keys in Arrow may be smaller than a credit's bytes.
+    keys: usize,
     /// The messages that its batches came in.
     messages: Vec<Arc<MessageBytes>>,
+}
+
+impl Forming {
+    fn new(group: Group, credits: usize, message: &Arc<MessageBytes>) -> Self {
+        Self { group, credits, keys: 0, messages: vec![Arc::clone(message)] }
+    }
 }
 
 impl LookupStream {
@@ -105,10 +111,10 @@ impl LookupStream {
             self.charge(1)?;
             let projection = self.open(open)?;
             let group = Group { projection, batches: Vec::new() };
-            forming.push(Forming { group, credits: 1, messages: vec![Arc::clone(&message)] });
+            forming.push(Forming::new(group, 1, &message));
         }
         for batch in request.batches {
-            let credits = batch.credits();
+            let (credits, keys) = (batch.credits(), key_count(batch.keys.as_ref()));
             self.charge(credits)?;
             let projection = self.projections.get(&batch.handle).ok_or_else(|| {
                 violation(format!("handle {} is not open; open it first", batch.handle))
@@ -117,17 +123,19 @@ impl LookupStream {
                 Arc::ptr_eq(&it.group.projection, projection)
                     && !it.group.batches.is_empty()
                     && it.credits + credits <= KEYS_MAX
+                    && it.keys.saturating_add(keys) <= KEYS_MAX
             };
             // Batches of one projection mostly follow each other.
             let at = forming.iter().rposition(may_join).unwrap_or(forming.len());
             if at == forming.len() {
                 let projection = Arc::clone(projection);
                 let group = Group { projection, batches: Vec::new() };
-                forming.push(Forming { group, credits: 0, messages: Vec::new() });
+                forming.push(Forming::new(group, 0, &message));
             }
             let joined = &mut forming[at];
             joined.group.batches.push(batch);
             joined.credits += credits;
+            joined.keys = joined.keys.saturating_add(keys);
             if !joined.messages.last().is_some_and(|last| Arc::ptr_eq(last, &message)) {
                 joined.messages.push(Arc::clone(&message));
             }
@@ -157,8 +165,8 @@ impl LookupStream {
         if self.projections.contains_key(&handle) {
             return Err(violation(format!("handle {handle} is open already; choose another")));
         }
-        if self.projections.len() == PROJECTIONS_MAX {
-            let problem = format!("{PROJECTIONS_MAX} projections are open; close one first");
+        if self.projections.len() == LOOKUP_PROJECTIONS_MAX {
+            let problem = format!("{LOOKUP_PROJECTIONS_MAX} projections are open; close one first");
             return Err(violation(problem));
         }
         let state = self.calls.state();
@@ -173,7 +181,7 @@ impl LookupStream {
     }
 
     fn start(&mut self, forming: Forming) {
-        let Forming { group, credits, messages } = forming;
+        let Forming { group, credits, messages, .. } = forming;
         let calls = self.calls.clone();
         let context = match group.projection.open.timeout_us {
             0 => calls.context(),
