@@ -14,7 +14,8 @@ use wire::{Fault, Reason};
 
 use super::batch_size::BatchSize;
 use super::call::GottenRows;
-use super::lookup::{LookedUp, Lookup, damaged, keys_of};
+use super::keys::keys_of;
+use super::lookup::{LookedUp, Lookup, damaged};
 
 /// The maximum number of rows that are looked up as one batch.
 const BATCH_ROWS: usize = 1024;

@@ -5,13 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_cast::cast;
-use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, SchemaRef};
-use bytes::{Bytes, BytesMut};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
@@ -21,8 +17,8 @@ use wire::query::lookup_batch::Keys;
 use wire::query::lookup_reply::Rows;
 use wire::query::lookup_response::Kind;
 use wire::query::{
-    Integers, LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupResult,
-    LookupSchema, LookupWelcome, Strings,
+    LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupResult,
+    LookupSchema, LookupWelcome,
 };
 use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
@@ -434,71 +430,6 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
     messages
 }
 
-/// Converts an array without nulls to the keys of a batch: integers, text, binary, dates, timestamps or decimals, or a
-/// dictionary of these.
-///
-/// # Errors
-/// `BAD_ARGUMENT` if the array has nulls, or another type.
-pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
-    if array.null_count() > 0 {
-        let message = format!("{} of the keys are null; leave them out", array.null_count());
-        return Err(Fault::new(Reason::BadArgument, message));
-    }
-    let to = |data_type: &DataType| {
-        cast(array, data_type).map_err(|error| {
-            Fault::new(Reason::BadArgument, format!("the keys can't be read: {error}"))
-        })
-    };
-    match array.data_type() {
-        DataType::Dictionary(_, values) => keys_of(&to(values)?),
-        DataType::Utf8View => keys_of(&to(&DataType::LargeUtf8)?),
-        DataType::BinaryView => keys_of(&to(&DataType::LargeBinary)?),
-        it if it.is_unsigned_integer() => {
-            let values = to(&DataType::UInt64)?.as_primitive::<UInt64Type>().values().to_vec();
-            Ok(Keys::Integers(Integers { values }))
-        }
-        it if it.is_signed_integer() => {
-            let values = to(&DataType::Int64)?;
-            let values = values.as_primitive::<Int64Type>().values();
-            let values = values.iter().map(|&value| value as u64).collect();
-            Ok(Keys::Integers(Integers { values }))
-        }
-        DataType::Utf8
-        | DataType::LargeUtf8
-        | DataType::Binary
-        | DataType::LargeBinary
-        | DataType::FixedSizeBinary(_) => {
-            let strings = to(&DataType::LargeBinary)?;
-            let strings = strings.as_binary::<i64>();
-            let mut data = BytesMut::new();
-            strings.iter().flatten().for_each(|key| data.extend_from_slice(key));
-            let lengths = strings.offsets().lengths().map(|length| length as u32).collect();
-            Ok(Keys::Strings(Strings { data: data.freeze(), lengths }))
-        }
-        DataType::Date32
-        | DataType::Date64
-        | DataType::Timestamp(..)
-        | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => Ok(Keys::Arrow(arrow_stream(array)?)),
-        other => {
-            let message = format!("keys of type {other} can't be looked up");
-            Err(Fault::new(Reason::BadArgument, message))
-        }
-    }
-}
-
-/// Returns an Arrow IPC stream of one column.
-fn arrow_stream(column: &ArrayRef) -> Result<Bytes, Fault> {
-    let write = || {
-        let batch = RecordBatch::try_from_iter([("key", Arc::clone(column))])?;
-        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema())?;
-        writer.write(&batch)?;
-        writer.into_inner()
-    };
-    let written: Result<Vec<u8>, ArrowError> = write();
-    written.map(Bytes::from).map_err(|error| Fault::new(Reason::Internal, error.to_string()))
-}
-
 async fn answer_of<T>(answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
     answered.await.unwrap_or_else(|_| Err(ended()))
 }
@@ -509,22 +440,4 @@ fn ended() -> Fault {
 
 pub(super) fn damaged(why: &str) -> Fault {
     Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow_array::{BinaryViewArray, StringViewArray};
-
-    use super::*;
-
-    #[test]
-    fn views_are_keys_like_strings() {
-        let text = ["a", "", "longer than the twelve bytes that a view contains"];
-        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(text));
-        let bytes: ArrayRef = Arc::new(BinaryViewArray::from_iter_values(text));
-        let lengths = text.map(|text| text.len() as u32).to_vec();
-        let expected = Keys::Strings(Strings { data: text.concat().into(), lengths });
-        assert_eq!(keys_of(&views).unwrap(), expected);
-        assert_eq!(keys_of(&bytes).unwrap(), expected);
-    }
 }

@@ -12,6 +12,7 @@ use arrow_array::{
     ArrayRef, BinaryArray, Date32Array, Date64Array, Decimal128Array, Decimal256Array,
     FixedSizeBinaryArray, Int64Array, RecordBatch, RecordBatchIterator, StringArray,
     TimestampMicrosecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt32Array,
+    UInt64Array,
 };
 use arrow_buffer::i256;
 use arrow_cast::display::array_value_to_string;
@@ -246,6 +247,41 @@ async fn keys_of_every_type_are_found_in_every_way() {
     let cluster = tables.serve(ByteSize::b(0)).await;
     for name in NAMES {
         check(&cluster, name, 20).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integer_is_not_the_key_that_has_its_bits() {
+    let tables = folder();
+    let all: [(&str, ArrayRef); 2] = [
+        ("signed", Arc::new(Int64Array::from(vec![-1, 7]))),
+        ("unsigned", Arc::new(UInt64Array::from(vec![u64::MAX, 7]))),
+    ];
+    let place = |name: &str| tables.path().join(name);
+    for (name, keys) in &all {
+        let (place, request) =
+            (place(name), IndexRequest::Key { column: "k".into(), replace: false });
+        write(place.to_str().unwrap(), Arc::clone(keys), 1..3).await;
+        build_index(&lake(), place.to_str().unwrap(), &request, |_| {}).await.unwrap();
+    }
+    let places = all.each_ref().map(|(name, _)| place(name));
+    let served = [("signed", places[0].as_path()), ("unsigned", places[1].as_path())];
+    let cluster = Cluster::start(1, &served).await;
+    let stream = cluster.client.lookups().await.unwrap();
+    for (table, _) in &all {
+        let open = LookupOpen {
+            table: (*table).into(),
+            key_column: "k".into(),
+            columns: vec!["id".into()],
+            ..Default::default()
+        };
+        let lookup = stream.open(open).await.unwrap();
+        for (of, keys) in &all {
+            let answer = lookup.get(keys_of(keys).unwrap()).await.unwrap();
+            let expected = if table == of { (vec![1, 2], vec![]) } else { (vec![2], vec![0]) };
+            assert_eq!((ids(answer.rows), answer.not_found), expected, "{of} in {table}");
+        }
     }
     cluster.stop().await;
 }
