@@ -20,7 +20,7 @@ use wire::query::{
     LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupResult,
     LookupSchema, LookupWelcome,
 };
-use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
+use wire::{Fault, LOOKUP_BYTES_MAX, LOOKUP_PROJECTIONS_MAX, Reason, schema_from_bytes};
 
 use super::call::{GottenRows, UnreadKeys, one_row_of_each_key};
 use super::connect::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, QueryClient, within};
@@ -109,10 +109,79 @@ type Answer<T> = oneshot::Sender<Result<T, Fault>>;
 #[derive(Default)]
 struct Waiting {
     opens: HashMap<u32, Answer<Option<SchemaRef>>>,
-    /// For each outstanding batch: its credits, and the caller that waits for it.
-    batches: HashMap<u64, (usize, Answer<LookedUp>)>,
+    batches: HashMap<u64, Outstanding>,
+    /// The projections that are open, or have outstanding batches.
+    projections: HashMap<u32, Answered>,
     /// The reason why the stream has ended.
     ended: Option<Fault>,
+}
+
+/// A batch that the node has not answered.
+struct Outstanding {
+    handle: u32,
+    credits: usize,
+    /// Leads to the caller that waits for it.
+    answer: Answer<LookedUp>,
+}
+
+/// What is needed to read the answers of a projection.
+#[derive(Default)]
+struct Answered {
+    /// The schema that the node has sent last.
+    schema: Option<SchemaRef>,
+    outstanding: usize,
+    is_closed: bool,
+}
+
+impl Waiting {
+    /// Registers a projection.
+    ///
+    /// # Errors
+    /// `BAD_ARGUMENT` if a node would end the stream because of too many open projections.
+    fn open(&mut self, handle: u32, answer: Answer<Option<SchemaRef>>) -> Result<(), Fault> {
+        let open = self.projections.values().filter(|it| !it.is_closed).count();
+        if open >= LOOKUP_PROJECTIONS_MAX {
+            let message = format!(
+                "{open} projections are open on this stream, and a node accepts no more; drop one, \
+                 or open another stream"
+            );
+            return Err(Fault::new(Reason::BadArgument, message));
+        }
+        self.opens.insert(handle, answer);
+        self.projections.insert(handle, Answered::default());
+        Ok(())
+    }
+
+    fn send(&mut self, id: u64, batch: Outstanding) {
+        if let Some(projection) = self.projections.get_mut(&batch.handle) {
+            projection.outstanding += 1;
+        }
+        self.batches.insert(id, batch);
+    }
+
+    fn answered(&mut self, id: u64) -> Option<Outstanding> {
+        let batch = self.batches.remove(&id)?;
+        if let Some(projection) = self.projections.get_mut(&batch.handle) {
+            projection.outstanding -= 1;
+        }
+        self.forget(batch.handle);
+        Some(batch)
+    }
+
+    fn close(&mut self, handle: u32) {
+        if let Some(projection) = self.projections.get_mut(&handle) {
+            projection.is_closed = true;
+        }
+        self.forget(handle);
+    }
+
+    /// Forgets a projection of which no more rows come.
+    fn forget(&mut self, handle: u32) {
+        let done = |it: &Answered| it.is_closed && it.outstanding == 0;
+        if self.projections.get(&handle).is_some_and(done) {
+            self.projections.remove(&handle);
+        }
+    }
 }
 
 impl QueryClient {
@@ -161,7 +230,7 @@ impl LookupClient {
     /// # Errors
     /// The node's fault for the table, the version or a column, `DEADLINE_EXCEEDED` after the client's timeout, or the
     /// reason why the stream has ended. `UNIMPLEMENTED` if `open` wants all rows of each key, and the node returns only
-    /// one.
+    /// one. `BAD_ARGUMENT` if the stream has as many open projections as a node accepts.
     pub async fn open(&self, mut open: LookupOpen) -> Result<Lookup, Fault> {
         let shared = &self.shared;
         let all_rows = open.all_rows;
@@ -180,8 +249,7 @@ impl LookupClient {
         let opened = async {
             let permit = shared.credits(1).await?;
             let (answer, answered) = oneshot::channel();
-            let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
-            shared.send(Command::Open(open), wait)?;
+            shared.send(Command::Open(open), |waiting| waiting.open(handle, answer))?;
             permit.forget();
             answer_of(answered).await
         };
@@ -214,7 +282,11 @@ impl Lookup {
         let got = async {
             let permit = shared.credits(credits).await?;
             let (answer, answered) = oneshot::channel();
-            let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
+            let outstanding = Outstanding { handle: *handle, credits, answer };
+            let wait = |waiting: &mut Waiting| {
+                waiting.send(id, outstanding);
+                Ok(())
+            };
             shared.send(Command::Batch(batch), wait)?;
             permit.forget();
             answer_of(answered).await
@@ -235,7 +307,10 @@ impl Lookup {
 
 impl Drop for Projection {
     fn drop(&mut self) {
+        // Under the lock, so that an open that takes this one's place is sent later.
+        let mut waiting = self.shared.waiting();
         let _ = self.shared.commands.send(Command::Close(self.handle));
+        waiting.close(self.handle);
     }
 }
 
@@ -247,12 +322,16 @@ impl Shared {
     }
 
     /// Sends a command, after `wait` has registered the caller that waits for its answer.
-    fn send(&self, command: Command, wait: impl FnOnce(&mut Waiting)) -> Result<(), Fault> {
+    fn send(
+        &self,
+        command: Command,
+        wait: impl FnOnce(&mut Waiting) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let mut waiting = self.waiting();
         if let Some(fault) = &waiting.ended {
             return Err(fault.clone());
         }
-        wait(&mut waiting);
+        wait(&mut waiting)?;
         // The connection may have dropped the receiver; then the reader notes the end of the stream.
         let _ = self.commands.send(command);
         Ok(())
@@ -274,20 +353,29 @@ impl Shared {
         let opens = waiting.opens.drain().map(|(_, answer)| drop(answer.send(Err(fault.clone()))));
         opens.for_each(drop);
         let batches = waiting.batches.drain();
-        batches.for_each(|(_, (_, answer))| drop(answer.send(Err(fault.clone()))));
+        batches.for_each(|(_, batch)| drop(batch.answer.send(Err(fault.clone()))));
+        waiting.projections.clear();
     }
 
+    /// Notes the schema of a projection's next rows, and passes it to the caller that opens the projection.
     fn opened(&self, handle: u32, outcome: Result<Option<SchemaRef>, Fault>) {
-        if let Some(answer) = self.waiting().opens.remove(&handle) {
+        let mut waiting = self.waiting();
+        if let (Ok(Some(schema)), Some(projection)) =
+            (&outcome, waiting.projections.get_mut(&handle))
+        {
+            projection.schema = Some(Arc::clone(schema));
+        }
+        if let Some(answer) = waiting.opens.remove(&handle) {
             self.credits.add_permits(1);
             let _ = answer.send(outcome);
         }
     }
 
     /// Passes the results of a reply to the callers that wait for them.
-    fn replied(&self, reply: LookupReply, schema: Option<&SchemaRef>) -> Result<(), Fault> {
-        let LookupReply { version, results, rows, .. } = reply;
-        let mut rows = Dealer::of(rows, schema)?;
+    fn replied(&self, reply: LookupReply) -> Result<(), Fault> {
+        let LookupReply { handle, version, results, rows } = reply;
+        let schema = self.waiting().projections.get(&handle).and_then(|it| it.schema.clone());
+        let mut rows = Dealer::of(rows, schema.as_ref())?;
         let mut dealt = Vec::with_capacity(results.len());
         for result in results {
             let id = result.id;
@@ -304,11 +392,10 @@ impl Shared {
         let mut returned = 0;
         let mut waiting = self.waiting();
         for (id, outcome) in dealt {
-            let (credits, answer) =
-                waiting.batches.remove(&id).ok_or_else(|| damaged("it answers no batch"))?;
-            returned += credits;
+            let batch = waiting.answered(id).ok_or_else(|| damaged("it answers no batch"))?;
+            returned += batch.credits;
             // A caller that has gone away does not take its answer.
-            let _ = answer.send(outcome);
+            let _ = batch.answer.send(outcome);
         }
         self.credits.add_permits(returned);
         Ok(())
@@ -363,7 +450,6 @@ impl Dealer {
 
 /// Reads the node's messages until the stream ends, or nobody uses it.
 async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupResponse>) {
-    let mut schemas: HashMap<u32, SchemaRef> = HashMap::new();
     loop {
         let response = responses.message().await;
         let Some(shared) = shared.upgrade() else { return };
@@ -379,16 +465,10 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
                         .map(|schema| Some(Arc::new(schema)))
                         .map_err(|error| damaged(&error.to_string())),
                 };
-                if let Ok(Some(schema)) = &outcome {
-                    schemas.insert(handle, Arc::clone(schema));
-                }
                 shared.opened(handle, outcome);
                 Ok(())
             }
-            Ok(Some(LookupResponse { kind: Some(Kind::Reply(reply)) })) => {
-                let schema = schemas.get(&reply.handle);
-                shared.replied(reply, schema)
-            }
+            Ok(Some(LookupResponse { kind: Some(Kind::Reply(reply)) })) => shared.replied(reply),
             Ok(Some(_)) => Err(damaged("it has an unknown message")),
         };
         if let Err(fault) = outcome {
@@ -398,7 +478,10 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
     }
 }
 
-/// Combines commands into messages. Waiting commands share a message, up to half of its maximum size.
+/// Combines commands into messages. Waiting commands share a message, up to half of its maximum size. A node executes
+/// the opens of a message first, then the batches, then the closes. So an open that follows a close, and may need its
+/// place among the open projections, begins a message. Other commands of one message do not depend on this order: a
+/// projection is opened before its batches are sent, and closed after them.
 fn requests(
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> impl Stream<Item = LookupRequest> + Send + 'static {
@@ -414,8 +497,8 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
             Command::Batch(batch) => batch.encoded_len(),
             Command::Close(_) => size_of::<u32>(),
         };
-        // The order of commands is kept, so that a projection is opened before its batches are read.
-        if bytes > 0 && bytes + more > MESSAGE_BYTES_MAX / 2 {
+        let is_full = bytes > 0 && bytes + more > MESSAGE_BYTES_MAX / 2;
+        if is_full || matches!(command, Command::Open(_)) && !last.close.is_empty() {
             messages.push(std::mem::take(&mut last));
             bytes = 0;
         }
@@ -440,4 +523,42 @@ fn ended() -> Fault {
 
 pub(super) fn damaged(why: &str) -> Fault {
     Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_is_never_in_the_message_of_an_earlier_close() {
+        let open = |handle| Command::Open(LookupOpen { handle, ..Default::default() });
+        let batch = |handle| Command::Batch(LookupBatch { handle, ..Default::default() });
+        let commands = vec![open(1), batch(1), Command::Close(1), batch(2), open(3), open(4)];
+        let messages = messages_of(commands).into_iter().map(|it| {
+            let opened: Vec<_> = it.open.iter().map(|open| open.handle).collect();
+            let asked: Vec<_> = it.batches.iter().map(|batch| batch.handle).collect();
+            (opened, asked, it.close)
+        });
+        let expected = [(vec![1], vec![1, 2], vec![1]), (vec![3, 4], vec![], vec![])];
+        assert_eq!(messages.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_projection_is_forgotten_once_it_is_closed_and_answered() {
+        let mut waiting = Waiting::default();
+        for handle in 0..LOOKUP_PROJECTIONS_MAX as u32 {
+            waiting.open(handle, oneshot::channel().0).unwrap();
+        }
+        let fault = waiting.open(99, oneshot::channel().0).unwrap_err();
+        assert!(fault.message.contains("64 projections are open"), "{fault}");
+        let answer = oneshot::channel().0;
+        waiting.send(1, Outstanding { handle: 7, credits: 1, answer });
+        waiting.close(7);
+        assert!(waiting.projections.contains_key(&7), "its batch needs the schema");
+        waiting.open(99, oneshot::channel().0).unwrap();
+        waiting.answered(1).unwrap();
+        assert!(!waiting.projections.contains_key(&7));
+        waiting.close(8);
+        assert_eq!(waiting.projections.len(), LOOKUP_PROJECTIONS_MAX - 1);
+    }
 }

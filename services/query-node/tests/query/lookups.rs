@@ -384,6 +384,34 @@ async fn failed_opens_leave_no_handle_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_projection_too_many_fails_alone_and_may_take_the_place_of_another() {
+    let (_table, _node, client) = served().await;
+    let stream = client.lookups().await.unwrap();
+    let mut all = Vec::new();
+    for _ in 0..64 {
+        all.push(stream.open(open(&["id"])).await.unwrap());
+    }
+    let fault = stream.open(open(&["id"])).await.err().unwrap();
+    assert_fault(fault, Reason::BadArgument, "64 projections are open on this stream");
+    // Each of them in turn is dropped, with a batch under way, and another one opened in its place.
+    for at in 0..200_i64 {
+        let asked = all.remove(0);
+        let id = at % 7;
+        let answer = tokio::spawn(async move { asked.get(text_keys(&[key(id)])).await });
+        tokio::task::yield_now().await;
+        // The batch may not be sent yet, so its projection may still be open.
+        let another = loop {
+            match stream.open(open(&["id"])).await {
+                Ok(another) => break another,
+                Err(fault) => assert_fault(fault, Reason::BadArgument, "64 projections are open"),
+            }
+        };
+        all.push(another);
+        assert_eq!(ids(&of_rows(answer.await.unwrap().unwrap().rows)), [id]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn open_projections_are_small_and_hold_memory_even_if_their_table_is_unknown() {
     let table = TestTable::plain().await;
     let (node, _client) = serve_with(with_metrics(config(&[("t", &table)]))).await;
