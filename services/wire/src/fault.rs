@@ -122,8 +122,8 @@ reasons! {
     BadProtocol = "BAD_PROTOCOL" => InvalidArgument,
     /// A queue or the memory for requests is full. The caller should retry later.
     Overloaded = "OVERLOADED" => ResourceExhausted,
-    /// The response would exceed the maximum message size, or a plain HTTP request's body or a table's file is too
-    /// large.
+    /// The response would exceed the maximum message size, or a plain HTTP request's body, a batch of keys or a table's
+    /// file is too large.
     TooLarge = "TOO_LARGE" => ResourceExhausted,
     /// The deadline passed before the work was done.
     DeadlineExceeded = "DEADLINE_EXCEEDED" => DeadlineExceeded,

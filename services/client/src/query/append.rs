@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use address::without;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -10,6 +11,7 @@ use arrow_select::filter::filter;
 use arrow_select::take::{take, take_record_batch};
 use futures::future::try_join_all;
 use futures::{Stream, TryStreamExt, stream};
+use tokio::time::{Instant, sleep_until};
 use wire::{Fault, Reason};
 
 use super::batch_size::BatchSize;
@@ -23,6 +25,20 @@ const BATCH_ROWS: usize = 1024;
 /// The number of batches that are looked up at the same time. Only these batches, and the input batches that they are
 /// slices of, are in memory. Their keys take half of the credit of a Lookup stream (65,536 keys).
 const BATCHES_IN_FLIGHT: usize = 32;
+
+/// The number of rows of the first batches. These are looked up before anything is known about the size of rows, so
+/// they have together as many rows as one batch may have.
+const FIRST_BATCH_ROWS: usize = BATCH_ROWS / BATCHES_IN_FLIGHT;
+
+/// The size of a batch's columns in bytes above which the following batches get half as many rows. So the batches in
+/// flight have 256 MiB together, or at most twice that after rows have become larger.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// The time for which look-ups that are refused because of load or a limit are repeated without any success, if the
+/// projection has no timeout of its own. The queues of a node drain in less than a second. With a limit of rows per
+/// second, a batch waits for the rows of earlier ones, which a node looks up together, up to 10,000: this is enough from
+/// 250 rows per second on.
+const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum number of batches in flight if all rows of each key are returned: each answer may be as large as a
 /// message, 256 MiB.
@@ -72,7 +88,8 @@ struct Matched {
 /// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
 /// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. If a projection
 /// returns all rows of each key, a row of `input` is repeated for each row that has its key. Batches may become
-/// smaller.
+/// smaller. Look-ups that a node refuses because of load or a limit are repeated, for as long as the timeout of the
+/// projections, or [`REFUSED_MAX`], lasts.
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be
@@ -84,7 +101,7 @@ pub fn append_columns(
 ) -> impl Stream<Item = Result<RecordBatch, Fault>> {
     let all_rows = appends.iter().any(|append| append.lookup.returns_all_rows());
     let in_flight = if all_rows { ALL_ROWS_BATCHES_IN_FLIGHT } else { BATCHES_IN_FLIGHT };
-    let size = Mutex::new(BatchSize::new(BATCH_ROWS));
+    let size = Mutex::new(BatchSize::new(FIRST_BATCH_ROWS, BATCH_ROWS));
     let asked = Arc::new(Asked { appends, size });
     let sized = Arc::clone(&asked);
     let parts = move |batch| stream::iter(parts(batch, Arc::clone(&sized)).map(Ok));
@@ -94,8 +111,9 @@ pub fn append_columns(
         async move { Part::looked_up(rows, &asked).await }
     };
     let looked_up = input.map_ok(parts).try_flatten().map_ok(looked_up).try_buffered(in_flight);
-    // Batches whose answers are too large are halved, and rows repeated, only when it is their turn: the batches that
-    // were looked up ahead hold no more than an answer each.
+    // Batches whose answers are too large are halved, refused batches are looked up again, and rows are repeated, only
+    // when it is their turn: the batches that were looked up ahead hold no more than an answer each, and a node that
+    // refuses batches gets one at a time.
     let found = move |part| {
         let asked = Arc::clone(&asked);
         stream::try_unfold(vec![part], move |waiting| next_found(waiting, Arc::clone(&asked)))
@@ -120,6 +138,12 @@ impl Asked {
     fn size(&self) -> MutexGuard<'_, BatchSize> {
         self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the time for which refused look-ups are repeated.
+    fn refused_max(&self) -> Duration {
+        let timeouts = self.appends.iter().filter_map(|append| append.lookup.timeout());
+        timeouts.min().unwrap_or(REFUSED_MAX)
+    }
 }
 
 /// Divides a batch. Each part has the size that is current when it is taken.
@@ -137,37 +161,67 @@ fn parts(batch: RecordBatch, asked: Arc<Asked>) -> impl Iterator<Item = RecordBa
 enum Part {
     /// Its keys were not looked up.
     Unknown(RecordBatch),
-    /// The answer is too large for one message.
+    /// The keys, or the answer, are too large for one message.
     TooLarge(RecordBatch),
+    /// The node has refused to look its keys up, until `retry_at`.
+    Refused { rows: RecordBatch, retry_at: Instant, fault: Fault },
     /// The rows of its keys were found.
     Known(RecordBatch, Found),
 }
 
 impl Part {
     async fn looked_up(rows: RecordBatch, asked: &Asked) -> Result<Self, Fault> {
-        match found_for(&rows, &asked.appends).await {
-            Err(fault) if fault.reason == Reason::TooLarge && rows.num_rows() > 1 => {
-                asked.size().too_large(rows.num_rows());
+        let count = rows.num_rows();
+        let fault = match found_for(&rows, &asked.appends).await {
+            Ok(found) if found.columns.get_array_memory_size() > BATCH_BYTES_MAX => {
+                asked.size().too_large(count);
+                return Ok(Self::Known(rows, found));
+            }
+            Ok(found) => {
+                asked.size().fitted(count);
+                return Ok(Self::Known(rows, found));
+            }
+            Err(fault) => fault,
+        };
+        match fault.retry_after() {
+            Some(after) => {
+                // A node that lacks memory for many rows may have enough for fewer.
+                if fault.reason == Reason::Overloaded {
+                    asked.size().too_large(count);
+                }
+                Ok(Self::Refused { rows, retry_at: Instant::now() + with_jitter(after), fault })
+            }
+            None if fault.reason == Reason::TooLarge && count > 1 => {
+                asked.size().too_large(count);
                 Ok(Self::TooLarge(rows))
             }
-            found => {
-                let found = found?;
-                asked.size().fitted(rows.num_rows());
-                Ok(Self::Known(rows, found))
-            }
+            None => Err(fault),
         }
     }
 }
 
+/// Adds up to a half, so that callers that were refused together do not all come back at the same moment.
+#[expect(clippy::disallowed_methods, reason = "no query node is part of the simulation")]
+fn with_jitter(after: Duration) -> Duration {
+    after.mul_f64(1.0 + rand::random::<f64>() / 2.0)
+}
+
 /// Returns the next rows with what was found for them, and the parts that follow. `waiting` has the parts, the last
-/// one first. Halves parts whose answers are too large, and parts that are larger than others whose answers were.
+/// one first. Halves parts that are too large, and parts that are larger than others that were. Looks refused parts up
+/// again.
 async fn next_found(
     mut waiting: Vec<Part>,
     asked: Arc<Asked>,
 ) -> Result<Option<((RecordBatch, Found), Vec<Part>)>, Fault> {
+    let refused_until = Instant::now() + asked.refused_max();
     while let Some(part) = waiting.pop() {
         match part {
             Part::Known(rows, found) => return Ok(Some(((rows, found), waiting))),
+            Part::Refused { fault, retry_at, .. } if retry_at > refused_until => return Err(fault),
+            Part::Refused { rows, retry_at, .. } => {
+                sleep_until(retry_at).await;
+                waiting.push(Part::Unknown(rows));
+            }
             Part::Unknown(rows) if rows.num_rows() <= asked.size().rows() => {
                 waiting.push(Part::looked_up(rows, &asked).await?);
             }

@@ -264,8 +264,8 @@ impl Lookup {
     ///
     /// # Errors
     /// The fault of the batch, or the reason why the stream has ended. `DEADLINE_EXCEEDED` if there is no answer 20 s
-    /// after the batch's timeout. `BAD_ARGUMENT` if the batch needs more credits than the stream has, or is larger than
-    /// a message.
+    /// after the batch's timeout. `TOO_LARGE` if the batch needs more credits than the stream has, or is larger than a
+    /// message.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
         let Projection { shared, handle, timeout, .. } = &*self.projection;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +277,7 @@ impl Lookup {
                  {MESSAGE_BYTES_MAX}: give fewer keys",
                 shared.credits_max
             );
-            return Err(Fault::new(Reason::BadArgument, message));
+            return Err(Fault::new(Reason::TooLarge, message));
         }
         let got = async {
             let permit = shared.credits(credits).await?;
@@ -292,6 +292,11 @@ impl Lookup {
             answer_of(answered).await
         };
         within(timeout.map(|timeout| timeout.saturating_add(LATE)), got).await
+    }
+
+    /// Returns the timeout of each batch; `None` for the node's.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.projection.timeout
     }
 
     /// Returns whether all rows of each key are returned.

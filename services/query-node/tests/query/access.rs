@@ -2,13 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::query::{
-    By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, LookupOpen,
+    Append, By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, LookupOpen,
     PlacementRequest, QueryClient, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
+    append_columns,
 };
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::{Value, json};
 use telemetry::TelemetryConfig;
@@ -21,7 +26,7 @@ use crate::deadlines::large_take;
 use crate::http::get_with;
 use crate::lookups::{service, text_keys};
 use crate::node::{by, config, metrics, near, serve_with};
-use crate::table::{TestTable, address_of, key, vector};
+use crate::table::{ROWS, TestTable, address_of, is_live, key, vector};
 
 /// The keys of the callers. With [`GRANTS`], `one` may read tables whose names begin with `a`; `two` may do everything
 /// with `b`; `all` may observe all tables.
@@ -314,6 +319,30 @@ async fn a_group_of_batches_that_reaches_a_limit_is_one_refusal() {
     let series = "bireme_query_denied_total{error_type=\"rows_per_second\"} 1\n";
     let metrics = metrics(&served.node).await;
     assert!(metrics.contains(series), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_waits_for_the_rows_that_its_limit_allows() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 2000");
+    let served = Served::new(&limited).await;
+    let lookups = served.with_key("one").lookups().await.unwrap();
+    let lookup = lookups.open(ids_by_key()).await.unwrap();
+    // The first 2,000 rows are allowed at once.
+    let wanted: Vec<i64> = (0..6_000).map(|at| at * 7 % ROWS).collect();
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(wanted.iter().map(|&id| key(id))));
+    let input = RecordBatch::try_from_iter([("k", texts)]).unwrap();
+    let counts = Arc::default();
+    let append = Append { lookup, on: "k".into(), counts: Arc::clone(&counts) };
+    let input = futures::stream::iter([Ok(input)]);
+    let joined: Vec<RecordBatch> =
+        append_columns(input, Arc::from([append])).try_collect().await.unwrap();
+    let ids = joined.iter().flat_map(|rows| rows["id"].as_primitive::<Int64Type>().iter());
+    let expected = wanted.iter().map(|&id| is_live(id).then_some(id));
+    assert!(ids.eq(expected));
+    assert_eq!(counts.keys(), 6_000, "no key is counted twice");
+    // It did reach the limit.
+    let text = metrics(&served.node).await;
+    assert!(!text.contains("bireme_query_denied_total{error_type=\"rows_per_second\"} 0\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,10 +10,13 @@ use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch, StringAr
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::DataType;
-use client::query::{GottenRows, Keys, Lookup, LookupClient, LookupOpen, QueryClient, keys_of};
+use client::query::{
+    Append, GottenRows, Keys, Lookup, LookupClient, LookupOpen, QueryClient, append_columns,
+    keys_of,
+};
 use futures::channel::mpsc;
 use futures::future::join_all;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::NewColumnTransform;
 use tonic::Status;
@@ -459,7 +462,26 @@ async fn long_keys_are_sent_in_several_messages() {
         assert_eq!(answer.unwrap().not_found.len(), long.len());
     }
     let fault = by_key.get(text_keys(&[&long[..]; 4].concat())).await.unwrap_err();
-    assert_fault(fault, Reason::BadArgument, "give fewer keys");
+    assert_fault(fault, Reason::TooLarge, "give fewer keys");
+}
+
+/// Columns are appended by keys of any length: batches have fewer of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_keys_are_joined() {
+    let (_table, _node, client) = served().await;
+    let wanted = |at: i64| match at % 3 {
+        0 => key(at),
+        _ => format!("{at}{}", "k".repeat(10 << 10)),
+    };
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_500).map(wanted)));
+    let input = RecordBatch::try_from_iter([("k", texts)]).unwrap();
+    let lookup = lookup(&client, open(&["id"])).await;
+    let append = Append { lookup, on: "k".into(), counts: Arc::default() };
+    let joined = append_columns(stream::iter([Ok(input)]), Arc::from([append]));
+    let joined: Vec<RecordBatch> = joined.try_collect().await.unwrap();
+    let found = joined.iter().flat_map(|rows| rows["id"].as_primitive::<Int64Type>().iter());
+    let expected = (0..1_500).map(|at| (at % 3 == 0 && is_live(at)).then_some(at));
+    assert!(found.eq(expected));
 }
 
 #[tokio::test(flavor = "multi_thread")]
