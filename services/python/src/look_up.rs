@@ -6,7 +6,9 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use arrow_select::take::take;
-use client::query::{Append, Lookup, LookupOpen, QueryClient, append_columns, keys_of};
+use client::query::{
+    Append, Lookup, LookupOpen, QueryClient, append_columns, columns_to_append, keys_of,
+};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use wire::query::DescribeTableRequest;
 use wire::{Fault, Reason};
@@ -41,13 +43,12 @@ pub async fn join(
     let described = query.describe_version(request).await?.response;
     open.version = described.version;
     if open.key_column.is_empty() {
-        open.key_column = described.key_column;
+        open.key_column.clone_from(&described.key_column);
     }
     if open.columns.is_empty() {
         // If the result keeps the column of keys, the table's key column is not appended.
-        let key = on.as_ref().map(|_| &open.key_column);
-        let shown = described.columns.iter().filter(|it| it.by_default && Some(&it.name) != key);
-        open.columns = shown.map(|column| column.name.clone()).collect();
+        let key = on.as_ref().map(|_| open.key_column.as_str());
+        open.columns = columns_to_append(&described, &open.table, key)?;
     }
     let rows = match on {
         Some(_) => rows,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use clap::{Args, ValueHint};
-use client::query::{Append, KeyCounts, LookupOpen, append_columns};
+use client::query::{Append, KeyCounts, LookupOpen, append_columns, columns_to_append};
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
 use lake::{FileRows, fault_of};
@@ -78,14 +78,10 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     let TableArgs { table, table_version: version, table_branch: branch } = args.table;
     let request = DescribeTableRequest { table: table.clone(), version, branch: branch.clone() };
     let described = client.describe_version(request).await?.response;
-    let key_column = args.key_column.unwrap_or(described.key_column);
+    let key_column = args.key_column.unwrap_or_else(|| described.key_column.clone());
     let columns = match args.columns.is_empty() {
         false => args.columns,
-        true => {
-            let shown =
-                described.columns.iter().filter(|it| it.by_default && it.name != key_column);
-            shown.map(|column| column.name.clone()).collect()
-        }
+        true => columns_to_append(&described, &table, Some(&key_column))?,
     };
     let open = LookupOpen {
         table: table.clone(),
