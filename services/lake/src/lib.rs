@@ -74,6 +74,7 @@ pub use index::{
 };
 pub use ingest::{
     FileRows, IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest, read_file,
+    read_keys,
 };
 pub use lake::Lake;
 pub use namespaces::{NamespaceProperties, Namespaces};

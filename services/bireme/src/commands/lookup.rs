@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use clap::{Args, ValueHint};
-use client::query::{Append, KeyCounts, LookupOpen, append_columns, columns_to_append};
+use client::query::{
+    Append, KeyCounts, LookupOpen, TableDescription, append_columns, columns_to_append,
+};
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
-use lake::{FileRows, fault_of};
+use lake::{FileRows, fault_of, read_file, read_keys};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
@@ -19,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 use wire::query::DescribeTableRequest;
 
-use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column, read_source};
+use crate::arguments::{Connection, PriorityArgs, TableArgs, check_source, parse_column};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::part_file::{part_file, unwritable};
@@ -29,6 +31,9 @@ use crate::progress::{Unit, bar};
 /// memory.
 const BATCHES_AHEAD: usize = 2;
 
+/// The encoded size at which a row group of the output ends. Its columns are in memory until then.
+const ROW_GROUP_BYTES: usize = 64 << 20;
+
 const EXAMPLES: &str = "\
 Examples:
   bireme lookup words --keys clicks.parquet --on synset --output joined.parquet
@@ -37,6 +42,8 @@ Examples:
 The file's name decides its format: .parquet, .csv, .tsv, .jsonl (.ndjson,
 .json), .arrow (.ipc, .feather). The output has the file's rows in their order,
 and the table's columns beside them: nulls where the key is null or in no row.
+In CSV and JSON, keys are read as the type of the key column, and written as for
+`bireme get`.
 With --all-rows, a row of the file is repeated for each row that has its key.
 All rows are read from one version of the table.";
 
@@ -73,12 +80,19 @@ pub struct LookupArgs {
 /// Looks the rows up and writes them.
 pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     check_output(&args.output)?;
-    let rows = read_source(&args.keys)?;
+    check_source(&args.keys)?;
     let client = args.connection.open().await?;
     let TableArgs { table, table_version: version, table_branch: branch } = args.table;
     let request = DescribeTableRequest { table: table.clone(), version, branch: branch.clone() };
-    let described = client.describe_version(request).await?.response;
+    let TableDescription { response: described, schema } = client.describe_version(request).await?;
     let key_column = args.key_column.unwrap_or_else(|| described.key_column.clone());
+    let on = args.on.unwrap_or_else(|| key_column.clone());
+    let rows = match schema.field_with_name(&key_column) {
+        Ok(key) => read_keys(&args.keys, &on, key.data_type()),
+        // The node says why this column can't be looked up.
+        Err(_) => read_file(&args.keys),
+    };
+    let rows = rows.map_err(|error| fault_of(&error))?;
     let columns = match args.columns.is_empty() {
         false => args.columns,
         true => columns_to_append(&described, &table, Some(&key_column))?,
@@ -87,13 +101,12 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
         table: table.clone(),
         branch,
         version: described.version,
-        key_column: key_column.clone(),
+        key_column,
         columns,
         priority: args.priority.number(),
         all_rows: args.all_rows,
         ..Default::default()
     };
-    let on = args.on.unwrap_or(key_column);
     let counts = Arc::new(KeyCounts::default());
     let lookup = client.lookups().await?.open(open).await?;
     let append = Append { lookup, on, counts: Arc::clone(&counts) };
@@ -185,7 +198,10 @@ async fn write(
     };
     let file = part_file(path).map_err(|error| unwritable(path, &error))?;
     let compression = Compression::ZSTD(Default::default());
-    let properties = WriterProperties::builder().set_compression(compression).build();
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+        .build();
     let mut writer = ArrowWriter::try_new(file.as_file(), first.schema(), Some(properties))
         .map_err(|error| unencodable(&error))?;
     let mut rows = 0;

@@ -80,6 +80,19 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
 }
 
 #[test]
+fn keys_of_csv_are_read_as_the_type_of_the_key_column() {
+    let up = Up::start();
+    let keys = up.folder.path().join("keys.csv");
+    std::fs::write(&keys, "who\n00123\n\"\"\n0456\n").unwrap();
+    let output = up.folder.path().join("joined.parquet");
+    let lookup = ["lookup", "words", "--keys", text(&keys), "--on", "who"];
+    let done: Value = up.json(&[&lookup[..], &["--output", text(&output)]].concat()).remove(0);
+    assert_eq!((&done["rows"], &done["keys"]), (&3.into(), &2.into()));
+    let expected = ["00123", "0456"].map(|key| Some(key.to_owned()));
+    assert_eq!(texts(&parquet(&output), "who"), [&expected[..1], &[None], &expected[1..]].concat());
+}
+
+#[test]
 fn a_row_is_repeated_for_each_match_if_all_are_wanted() {
     let up = Up::start();
     let truth = parquet(&sample());

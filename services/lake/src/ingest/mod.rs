@@ -22,7 +22,7 @@ mod target;
 mod write;
 
 pub use options::{IngestMode, IngestOptions, IngestProgress, IngestSummary};
-pub use rows::{FileRows, read_file};
+pub use rows::{FileRows, read_file, read_keys};
 pub use write::ingest;
 
 /// The approximate size of a batch, in bytes. It determines the number of rows.

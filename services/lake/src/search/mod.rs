@@ -59,7 +59,7 @@ pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
 pub use filter::{FilterHits, KnownRows, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
-pub(crate) use key::{can_be_key, check_key_type};
+pub(crate) use key::{can_be_key, check_key_type, parse_key};
 pub use key_rows::DIRECT_KEYS_MAX;
 pub use ladder::MeasurableIndex;
 pub use partitions::{COMPARED_PER_SCORED, Rung};
