@@ -1,6 +1,7 @@
 //! Warm: has a table's chunks, or the files of its indexes, filled by the I/O nodes that own them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::Permission;
 use futures::future::{join_all, ready};
@@ -11,6 +12,7 @@ use placement::ChunkRun;
 use spelling::counted;
 use tables::{FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
 use wire::query::{WarmProgress, WarmRequest};
@@ -24,7 +26,8 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, OpenTable};
 
-/// The number of files that an I/O node fills at the same time for one Warm.
+/// The number of files that an I/O node fills at the same time for one Warm without a limited rate. With one, it fills
+/// one file after the other, because the requests for files do not know of each other's bytes.
 const FILES_PER_NODE: usize = 4;
 
 /// The maximum number of blocks of files that a Warm fills: 2 TiB.
@@ -40,6 +43,8 @@ pub struct Warm {
     routes: Arc<Routes>,
     /// The requests to each I/O node.
     requests: Vec<Vec<NodeRequest>>,
+    /// The rate at which each I/O node may write, in bytes per second; 0 for no limit.
+    bytes_per_s: u64,
 }
 
 impl Warm {
@@ -68,10 +73,11 @@ impl Warm {
             None => requests_for_rows(state, &open, &routes, &request, ask).await?,
         };
         let asked = requests.iter().filter(|requests| !requests.is_empty()).count().max(1) as u64;
+        let bytes_per_s = request.bytes_per_s.div_ceil(asked);
         for request_to_node in requests.iter_mut().flatten() {
-            request_to_node.bytes_per_s = request.bytes_per_s.div_ceil(asked);
+            request_to_node.bytes_per_s = bytes_per_s;
         }
-        Ok(Self { open, routes, requests })
+        Ok(Self { open, routes, requests, bytes_per_s })
     }
 
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
@@ -81,7 +87,8 @@ impl Warm {
     /// # Errors
     /// The fault of one of the nodes that failed, which the caller of this function sends as the last message.
     pub async fn run(self, progress: &Progress, context: RequestContext) -> Result<()> {
-        let (open, routes) = (&self.open, &self.routes);
+        let (open, routes, bytes_per_s) = (&self.open, &self.routes, self.bytes_per_s);
+        let files_at_once = if bytes_per_s == 0 { FILES_PER_NODE } else { 1 };
         let mut total = Total::new(self.requests.iter().flatten().map(expected_progress).collect());
         let (steps, mut stepped) = mpsc::channel(64);
         let steps = &steps;
@@ -89,18 +96,28 @@ impl Warm {
         let runs = self.requests.into_iter().enumerate().map(|(node, requests)| {
             let (numbers, client) = (first.., &routes.nodes()[node].client);
             first += requests.len();
+            let last = first;
             let runs = numbers.zip(requests).map(move |(number, request)| async move {
+                let began = Instant::now();
+                let mut bytes_written = 0;
                 let expected = expected_progress(&request);
                 let is_file = !request.file.is_empty();
                 let run = async {
                     let mut reports = client.warm(request).await?;
                     while let Some(report) = reports.try_next().await? {
+                        bytes_written = report.bytes_written;
                         // Never fails: the receiver outlives the runs.
                         let _ = steps.send((number, report)).await;
                     }
                     Ok::<_, Fault>(())
                 };
-                match run.await {
+                let ended = run.await;
+                if bytes_per_s > 0 && number + 1 < last {
+                    // A node does not wait after its last bytes.
+                    let took = Duration::from_secs_f64(bytes_written as f64 / bytes_per_s as f64);
+                    sleep_until(began + took).await;
+                }
+                match ended {
                     Err(fault) if is_file => {
                         let extents_failed = expected.extents_total;
                         let last_error = fault.message;
@@ -111,10 +128,7 @@ impl Warm {
                     done => done.err(),
                 }
             });
-            stream::iter(runs)
-                .buffer_unordered(FILES_PER_NODE)
-                .filter_map(ready)
-                .collect::<Vec<_>>()
+            stream::iter(runs).buffer_unordered(files_at_once).filter_map(ready).collect::<Vec<_>>()
         });
         let runs = join_all(runs);
         tokio::pin!(runs);
@@ -128,6 +142,7 @@ impl Warm {
                         return Ok(());
                     }
                 }
+                () = progress.closed() => return Ok(()),
                 ended = &mut runs => break ended,
             }
         };

@@ -1,6 +1,6 @@
 //! Tests index files that query nodes read through I/O nodes, with a table in an S3 server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use address::RowAddr;
 use arrow_array::cast::AsArray;
@@ -70,9 +70,17 @@ async fn session_over(s3: &S3, io_nodes: Vec<IoNodeConfig>, searches: &[SearchRe
 }
 
 async fn warm(cluster: &Cluster, names: &[&str]) -> Result<WarmProgress, Fault> {
+    warm_at(cluster, names, 0).await
+}
+
+async fn warm_at(
+    cluster: &Cluster,
+    names: &[&str],
+    bytes_per_s: u64,
+) -> Result<WarmProgress, Fault> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let indexes = Some(IndexFiles { names });
-    let request = WarmRequest { table: "words".into(), indexes, ..Default::default() };
+    let request = WarmRequest { table: "words".into(), indexes, bytes_per_s, ..Default::default() };
     let steps: Vec<_> = cluster.client.warm(request).await?.collect().await;
     steps.into_iter().last().unwrap()
 }
@@ -83,6 +91,27 @@ async fn serve(s3: &S3) -> Cluster {
         query.storage = s3.options();
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_is_kept_over_all_files() {
+    const BYTES_PER_S: u64 = 2 << 20;
+    let Some(s3) = S3::start(false).await else { return };
+    let words = words().await;
+    s3.put_folder(&words.uri, "/lake/words");
+    let cluster = Cluster::start_with(1, &[("words", URI.as_ref())], |io, query| {
+        io.storage = s3.options();
+        query.storage = s3.options();
+    })
+    .await;
+    let began = Instant::now();
+    let filled = warm_at(&cluster, &[], BYTES_PER_S).await.unwrap();
+    let took = began.elapsed().as_secs_f64();
+    assert!(filled.extents_done == filled.extents_total && filled.extents_total > 5, "{filled:?}");
+    // The node does not wait after the last file, which is a small one.
+    let least = filled.bytes_written as f64 / 2.0 / BYTES_PER_S as f64;
+    assert!(took >= least && least > 0.4, "{took} s of at least {least}: {filled:?}");
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
