@@ -39,7 +39,7 @@ pub use priority::PriorityArgs;
 pub use row_address::parse_row_address;
 pub use row_range::parse_row_range;
 pub use size::{SIZE_EXPECTED, parse_size};
-pub use source_file::{check_source, read_source};
+pub use source_file::check_source;
 pub use storage::{StorageArgs, secret_options};
 pub use table_folders::folders;
 pub use text_args::{TEXT, TextArgs};
