@@ -36,7 +36,7 @@ export const setting = {
   // Thresholds: the highest p99 in milliseconds, and the highest shares of failed and shed requests.
   p99: number('P99_MS', 500),
   errors: number('ERRORS_MAX', 0.001),
-  shed: number('SHED_MAX', 0.01),
+  shed: number('SHED_MAX', ['spike', 'scale'].includes(text('SCENARIO', 'mixed')) ? 0.9 : 0.01),
   // TLS_CA, the authorities of the nodes' certificates, turns TLS on; TLS_CERT and TLS_KEY are the client's
   // certificate, if nodes require one. IO_TLS_CA, IO_TLS_CERT and IO_TLS_KEY are those for I/O nodes, if they differ.
   tls: tls(text('TLS_CA', ''), text('TLS_CERT', ''), text('TLS_KEY', '')),
