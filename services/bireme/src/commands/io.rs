@@ -19,8 +19,8 @@ use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
-    NODE_LOG_LEVEL, Signals, check_machine, drain, exit_at_second_signal, start_io_node, start_log,
-    telemetry_help,
+    NODE_LOG_LEVEL, Signals, announced, check_machine, drain, exit_at_second_signal, start_io_node,
+    start_log, telemetry_help,
 };
 use crate::settings::{environment, layered};
 
@@ -186,7 +186,7 @@ fn fault(error: NodeError) -> CliError {
 }
 
 fn report(node: &IoNode, out: &mut Output) -> Result<()> {
-    let endpoint = format!("http://{}", node.local_addr());
+    let endpoint = announced(node.local_addr(), node.config().tls.is_some());
     let drives = node.drives();
     if out.json() {
         let drive = |(path, bytes): (&Path, u64)| json!({"path": path, "bytes": bytes});

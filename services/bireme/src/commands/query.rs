@@ -15,7 +15,9 @@ use crate::arguments::{
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
-use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telemetry_help};
+use crate::serve::{
+    NODE_LOG_LEVEL, Signals, announced, exit_at_second_signal, start_log, telemetry_help,
+};
 use crate::settings::{environment, layered};
 
 /// The prefix of the environment variables that set a query node's settings.
@@ -151,10 +153,10 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
     let storage_secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
     let lake = Lake::new(LakeOptions { storage_secrets, ..config.lake_options() });
     let (name, tables) = (config.name.clone(), config.tables.len());
-    let folders = config.folders.len();
+    let (folders, has_tls) = (config.folders.len(), config.tls.is_some());
     let node = QueryNode::start(config, lake).await?;
     let (source, io_nodes) = node.io_nodes();
-    let endpoint = format!("http://{}", node.local_addr());
+    let endpoint = announced(node.local_addr(), has_tls);
     if out.json() {
         out.document(&json!({
             "event": "serving",

@@ -1,5 +1,6 @@
 //! The life of a serving process: logs, readiness, signals, draining.
 
+mod announced;
 mod cache_folder;
 mod cache_size;
 mod io_process;
@@ -11,6 +12,7 @@ mod signals;
 mod table_facts;
 mod telemetry_help;
 
+pub use announced::announced;
 pub use cache_folder::{CacheFolder, Slab};
 pub use cache_size::{cache_size_for, cache_size_max};
 pub use io_process::{drain, start_io_node};

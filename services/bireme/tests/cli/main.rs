@@ -1,5 +1,6 @@
 //! Runs the binary as a user does: ingests files, starts both tiers, gets rows, and makes mistakes.
 
+mod announced;
 mod damaged_rows;
 mod folders;
 mod full_filesystem;
