@@ -79,6 +79,11 @@ impl CliError {
         Self::new(Exit::Other, "DRIVE_DAMAGED", message)
     }
 
+    /// Returns the error of a command that `signal` has ended.
+    pub fn stopped(signal: &str, exit: Exit) -> Self {
+        Self::new(exit, "INTERRUPTED", format!("stopped by {signal}"))
+    }
+
     /// Returns the error for output that can't be written. A closed pipe does not count as a failure.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {

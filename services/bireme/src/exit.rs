@@ -9,8 +9,10 @@ use wire::Reason;
 pub enum Exit {
     /// Nobody reads the output any more; not a failure.
     OutputClosed,
-    /// A signal ended the command. Its unfinished work was not committed.
+    /// SIGINT ended the command, or either signal ended an `ingest` or `index`. Unfinished work was not committed.
     Interrupted,
+    /// SIGTERM ended the command. Unfinished work was not committed.
+    Terminated,
     /// Any other failure.
     Other,
     /// A bad argument, value or setting, or a search that needs an index that the table does not have.
@@ -32,8 +34,9 @@ impl Exit {
     pub const fn number(self) -> u8 {
         match self {
             Self::OutputClosed => 0,
-            // The code that shells report for a process that SIGINT ended.
+            // The codes that shells report for processes that SIGINT and SIGTERM ended.
             Self::Interrupted => 130,
+            Self::Terminated => 143,
             Self::Other => 1,
             Self::Usage => 2,
             Self::NotFound => 3,

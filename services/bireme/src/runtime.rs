@@ -36,6 +36,21 @@ pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     done
 }
 
+/// Runs one command's work, but drops it at SIGINT or SIGTERM, which removes its unfinished files.
+pub fn run_unless_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    run(async {
+        let mut signals = Signals::listen()?;
+        signals.unless_stopped(work).await
+    })
+}
+
+/// Runs `work` on a thread that may block. If the returned future is dropped, the thread goes on.
+pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    // The only error is a panic, because nothing cancels the work.
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
 /// Awaits `work`, which ends early when it sees that `stop` was pulled. The first SIGINT or SIGTERM pulls `stop`; a
 /// second signal ends the process without waiting for the clean-up.
 pub async fn stoppable<T>(stop: &Stop, work: impl Future<Output = T>) -> Result<T> {

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
-use lake::{UriPrefix, shown};
+use lake::{SecretOptions, UriPrefix, shown};
 use ring::SlabError;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::arguments::{
 };
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
-use crate::runtime::runtime;
+use crate::runtime::{on_a_thread, runtime};
 use crate::serve::{
     NODE_LOG_LEVEL, Signals, announced, check_machine, drain, exit_at_second_signal, start_io_node,
     start_log, telemetry_help,
@@ -161,16 +161,26 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     check_machine(&config)?;
     let secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
     let runtime = runtime(Some(1))?;
-    let mut signals = runtime.block_on(async { Signals::listen() })?;
-    // The node starts outside of this runtime, because it has its own.
-    let node = start_io_node(config, secrets).map_err(fault)?;
+    let outcome = runtime.block_on(serve(config, secrets, args.grace, out));
+    // The start of a node that was stopped meanwhile is not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(
+    config: IoConfig,
+    secrets: Option<SecretOptions>,
+    grace: Duration,
+    out: &mut Output,
+) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    let started = on_a_thread(|| start_io_node(config, secrets).map_err(fault));
+    let node = signals.unless_stopped(started).await?;
     report(&node, out)?;
-    runtime.block_on(async {
-        let signal = signals.next().await;
-        tracing::info!(signal, grace = ?args.grace, "draining");
-        tokio::spawn(exit_at_second_signal(signals));
-        drain(node, args.grace).await;
-    });
+    let signal = signals.next().await;
+    tracing::info!(signal, ?grace, "draining");
+    tokio::spawn(exit_at_second_signal(signals));
+    drain(node, grace).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -42,7 +42,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Query(args) => query::run(&args, out),
         Command::Search(args) => runtime::run(search::run(*args, out)),
         Command::Get(args) => runtime::run(get::run(args, out)),
-        Command::Lookup(args) => runtime::run(lookup::run(*args, out)),
+        Command::Lookup(args) => runtime::run_unless_stopped(lookup::run(*args, out)),
         Command::Take(args) => runtime::run(take::run(args, out)),
         Command::Count(args) => runtime::run(count::run(args, out)),
         Command::Tables(args) => runtime::run(tables::run(args, out)),

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::arguments::{
     IoEndpoint, NamedUri, StorageArgs, folders, parse_duration, parse_listen, secret_options,
 };
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
 use crate::serve::{
@@ -154,7 +154,8 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
     let lake = Lake::new(LakeOptions { storage_secrets, ..config.lake_options() });
     let (name, tables) = (config.name.clone(), config.tables.len());
     let (folders, has_tls) = (config.folders.len(), config.tls.is_some());
-    let node = QueryNode::start(config, lake).await?;
+    let started = async { QueryNode::start(config, lake).await.map_err(CliError::from) };
+    let node = signals.unless_stopped(started).await?;
     let (source, io_nodes) = node.io_nodes();
     let endpoint = announced(node.local_addr(), has_tls);
     if out.json() {

@@ -12,16 +12,15 @@ use lake::{FolderListing, Lake, Table, TableFolder, UriPrefix};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::SlabError;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
 use crate::arguments::{NamedUri, StorageArgs, folders, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
-use crate::runtime::runtime;
+use crate::runtime::{on_a_thread, runtime};
 use crate::serve::{
-    CacheFolder, ReadyFile, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
-    cache_size_max, drain, exit_at_second_signal, log_help, next_steps, program, start_io_node,
-    start_log, table_facts,
+    CacheFolder, ReadyFile, Signals, Slab, TableFacts, TemporaryCache, UP_LOG_LEVEL,
+    cache_size_for, cache_size_max, drain, exit_at_second_signal, log_help, next_steps, program,
+    start_io_node, start_log, table_facts,
 };
 
 /// The address that `bireme search` and other commands use by default.
@@ -95,6 +94,10 @@ pub struct UpArgs {
     /// The time that running requests have to finish when the process is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
+    /// End when stdin ends, and remove the cache then. For a program that starts this one with a pipe as stdin: its end,
+    /// even by SIGKILL, closes the pipe.
+    #[arg(long, hide = true, requires = "cache_dir")]
+    temporary: bool,
     #[command(flatten)]
     storage: StorageArgs,
 }
@@ -199,28 +202,41 @@ impl Served {
 pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
     start_log(UP_LOG_LEVEL, out.json())?;
-    let mut ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
+    let temporary = args.cache_dir.as_deref().filter(|_| args.temporary);
+    // Removed last, when the ready file in the same folder is gone.
+    let _cache = temporary.map(TemporaryCache::new);
+    let ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
     let runtime = runtime(None)?;
-    let mut signals = runtime.block_on(async { Signals::listen() })?;
-    let up = start(&args, config, &runtime)?;
+    let outcome = runtime.block_on(serve(&args, config, ready, out));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(
+    args: &UpArgs,
+    config: QueryConfig,
+    mut ready: Option<ReadyFile>,
+    out: &mut Output,
+) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    if args.temporary {
+        signals = signals.and_end_of_stdin();
+    }
+    let up = signals.unless_stopped(start(args, config)).await?;
     let state = up.state();
     report(&up, &state, out)?;
     if let Some(ready) = &mut ready {
         ready.write(&state)?;
     }
-    let outcome = runtime.block_on(async {
-        let signal = signals.next().await;
-        tracing::info!(signal, grace = ?args.grace, "draining");
-        tokio::spawn(exit_at_second_signal(signals));
-        drop(ready);
-        let stopped = up.query.shutdown(args.grace).await;
-        tracing::info!("the query node has stopped");
-        drain(up.io, args.grace).await;
-        tracing::info!("the I/O node has stopped");
-        stopped
-    });
-    runtime.shutdown_background();
-    Ok(outcome?)
+    let signal = signals.next().await;
+    tracing::info!(signal, grace = ?args.grace, "draining");
+    tokio::spawn(exit_at_second_signal(signals));
+    drop(ready);
+    let stopped = up.query.shutdown(args.grace).await;
+    tracing::info!("the query node has stopped");
+    drain(up.io, args.grace).await;
+    tracing::info!("the I/O node has stopped");
+    Ok(stopped?)
 }
 
 /// Checks that the query node's port is free, before anything is started.
@@ -239,26 +255,24 @@ fn check_port(listen: SocketAddr) -> Result<()> {
 
 /// Starts both nodes. Tables are opened first, so that an error is reported before a port is bound and before the
 /// cache's folder is created.
-fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
+async fn start(args: &UpArgs, mut config: QueryConfig) -> Result<Up> {
     let lake = Lake::new(config.lake_options());
-    let served = runtime.block_on(Served::open(&lake, &args.tables, &config.folders))?;
+    let served = Served::open(&lake, &args.tables, &config.folders).await?;
     check_port(args.listen)?;
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
     let slab = plan_slab(&folder, args.cache_size, &served)?;
     let io = args.io_config(&slab, served.prefixes(), config.storage.clone());
-    let io = start_io_node(io, None).map_err(|error| io_fault(error, &slab))?;
+    let io = on_a_thread(|| start_io_node(io, None)).await;
+    let io = io.map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "if O_DIRECT is refused, the page cache is used");
     }
     let endpoint = format!("http://{}", io.local_addr());
     config.io_nodes = vec![IoNodeConfig::at(endpoint).named(io.config().name.clone())];
-    let query = runtime.block_on(async {
-        let node = QueryNode::start(config, lake.clone()).await?;
-        node.refresh().await;
-        Ok::<_, CliError>(node)
-    })?;
-    let facts = runtime.block_on(served.facts(&lake));
+    let query = QueryNode::start(config, lake.clone()).await?;
+    query.refresh().await;
+    let facts = served.facts(&lake).await;
     let endpoint = format!("http://{}", query.local_addr());
     let elsewhere = (query.local_addr().to_string() != QUERY_LISTEN).then_some(endpoint.as_str());
     let steps = next_steps(&facts, &program(), elsewhere);

@@ -29,6 +29,9 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// Sizes are multiples of this, in bytes.
 const MIB: u64 = 1 << 20;
 
+/// The name of the file that holds the extents.
+const SLAB: &str = "slab";
+
 /// A folder for the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheFolder(PathBuf);
@@ -79,7 +82,7 @@ impl CacheFolder {
             let doing = format!("the free space of {shown} can't be read");
             CliError::os(&doing, &error, "name another folder with --cache-dir")
         })?;
-        let path = self.0.join("slab");
+        let path = self.0.join(SLAB);
         // The blocks that the file already occupies need no free space.
         let held = std::fs::metadata(&path).map_or(0, |found| found.blocks() * 512);
         let Some(size) = size(wanted.as_u64(), free, held) else {
@@ -94,6 +97,24 @@ impl CacheFolder {
             is_smaller,
             free: ByteSize::b(free),
         })
+    }
+}
+
+/// A cache that is removed on drop, and its folder too if nothing else is in it.
+pub struct TemporaryCache(PathBuf);
+
+impl TemporaryCache {
+    /// Takes the cache in `folder`, which need not exist yet.
+    pub fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for TemporaryCache {
+    fn drop(&mut self) {
+        // What can't be removed stays.
+        let _ = std::fs::remove_file(self.0.join(SLAB));
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -13,7 +13,7 @@ mod table_facts;
 mod telemetry_help;
 
 pub use announced::announced;
-pub use cache_folder::{CacheFolder, Slab};
+pub use cache_folder::{CacheFolder, Slab, TemporaryCache};
 pub use cache_size::{cache_size_for, cache_size_max};
 pub use io_process::{drain, start_io_node};
 pub use log::{NODE_LOG_LEVEL, UP_LOG_LEVEL, log_is_json, start_log};

@@ -19,6 +19,7 @@ mod searches;
 mod serve;
 mod serving;
 mod start_warm;
+mod stopped;
 mod take;
 mod up;
 mod versions;

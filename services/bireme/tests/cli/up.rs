@@ -72,7 +72,7 @@ impl Up {
 }
 
 /// Makes an indexed table of the sample in `folder`. Returns it as an argument of `--table`.
-fn sample_in(folder: &TempDir) -> String {
+pub fn sample_in(folder: &TempDir) -> String {
     let table = folder.path().join("words");
     run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss", "--positions"];

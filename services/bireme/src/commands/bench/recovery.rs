@@ -28,7 +28,7 @@ removed. An extent of 1,024 sectors is a full chunk of 4 MiB, so a million of
 them are 4 TB.";
 
 /// Arguments of `bireme bench recovery`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecoveryArgs {
     /// A new file on the drive to measure
@@ -54,7 +54,12 @@ struct Start {
 
 /// Measures and prints the results.
 pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
-    let (journal_bytes, slab_bytes, starts) = measure(args)?;
+    let trial = TrialFile::new(&args.drive)?;
+    let config = IoConfig { segment: ByteSize::mib(64), ..trial.node(None) };
+    let owned = args.clone();
+    let measured = runtime::on_a_thread(move || measure(&owned, &config));
+    let (journal_bytes, slab_bytes, starts) = runtime::run_unless_stopped(measured)?;
+    drop(trial);
     let ms = |of: fn(&Start) -> Duration| -> Vec<f64> {
         starts.iter().map(|start| of(start).as_secs_f64() * 1e3).collect()
     };
@@ -97,11 +102,9 @@ pub fn run(args: &RecoveryArgs, out: &mut Output) -> Result<()> {
     ))
 }
 
-fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
-    let trial = TrialFile::new(&args.drive)?;
-    let segment = ByteSize::mib(64);
-    let laid = lay_out(&args.drive, args.extents, args.sectors, segment.as_u64())?;
-    let config = IoConfig { segment, ..trial.node(None) };
+/// Lays the extents out and starts the nodes. Blocks.
+fn measure(args: &RecoveryArgs, config: &IoConfig) -> Result<(u64, u64, Vec<Start>)> {
+    let laid = lay_out(&args.drive, args.extents, args.sectors, config.segment.as_u64())?;
     let mut starts = Vec::new();
     for _ in 0..args.starts {
         let began = Instant::now();

@@ -54,8 +54,10 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
     if extents == 0 {
         return Err(CliError::usage("--size is less than an extent of 4MiB; give more"));
     }
-    let node = through_a_node(&args.drive, extents)?;
-    let tokio = runtime::run(through_tokio(&args.drive, extents, extent as usize))?;
+    let (node, tokio) = runtime::run_unless_stopped(async {
+        let node = through_a_node(&args.drive, extents).await?;
+        Ok((node, through_tokio(&args.drive, extents, extent as usize).await?))
+    })?;
     let written = u64::from(extents) * extent;
     let mb_per_s = |took: Duration| written as f64 / 1e6 / took.as_secs_f64();
     if out.json() {
@@ -74,7 +76,7 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
     ))
 }
 
-fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
+async fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let trial = TrialFile::new(drive)?;
     // Add a twentieth and four segments, for journals, and so that no segment is reclaimed.
     let bytes = u64::from(extents) * u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
@@ -82,10 +84,13 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
     let scrub_rate = ByteSize::b(0);
     let config = IoConfig { fills: AT_ONCE, scrub_rate, ..trial.node(Some(size)) };
-    let node = start_io_node(config, None)?;
-    let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
-    node.stop(Duration::from_secs(10));
-    Ok(took?)
+    runtime::on_a_thread(move || {
+        let node = start_io_node(config, None)?;
+        let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
+        node.stop(Duration::from_secs(10));
+        Ok(took?)
+    })
+    .await
 }
 
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
