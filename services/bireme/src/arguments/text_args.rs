@@ -5,6 +5,8 @@ use client::query::{
     Text, TextBoolean, TextKind, TextMatch, TextMultiMatch, TextPhrase, TextQuery,
 };
 
+use crate::error::{CliError, Result};
+
 /// The heading in `--help` of the flags that say which text a row has to have.
 pub const TEXT: &str = "Text (alone, or with --like or --vector as a hybrid search)";
 
@@ -48,7 +50,7 @@ enum Fuzzy {
     Auto,
 }
 
-fn parse_fuzzy(text: &str) -> Result<Fuzzy, String> {
+fn parse_fuzzy(text: &str) -> std::result::Result<Fuzzy, String> {
     match text {
         "auto" => Ok(Fuzzy::Auto),
         "0" | "1" | "2" => Ok(Fuzzy::Edits(text.parse().unwrap_or_default())),
@@ -60,6 +62,15 @@ impl TextArgs {
     /// Whether any flag asks for text.
     pub fn is_given(&self) -> bool {
         self.text.is_some() || !self.must.is_empty() || !self.phrase.is_empty()
+    }
+
+    /// Refuses --fuzzy if it would have no effect. clap can't: --phrase alone satisfies `requires = "words"`.
+    pub fn check(&self) -> Result<()> {
+        if self.fuzzy.is_some() && self.text.is_none() && self.must.is_empty() {
+            let problem = "--fuzzy applies to the words of --text and --must, not to those of --phrase; leave it out";
+            return Err(CliError::usage(problem));
+        }
+        Ok(())
     }
 
     /// Whether --text-column is given.

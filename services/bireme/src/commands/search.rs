@@ -186,6 +186,7 @@ impl SearchArgs {
                 return Err(CliError::usage(problem));
             }
         }
+        self.text.check()?;
         if !is_near && self.column.is_some() && self.text.has_columns() {
             let problem = "--column and --text-column both name text columns; leave --column out";
             return Err(CliError::usage(problem.to_owned()));

@@ -61,12 +61,12 @@ fn unreachable(nodes: &[IoNode]) -> Option<Fault> {
 /// Prints the status as text.
 fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
     out.line(format_args!(
-        "query node {} (version {}): {} ({} with an error), {} waiting, {} CPU, {}\n",
+        "query node {} (version {}): {} ({} with an error), {} waiting (longest queue), {} CPU, {}\n",
         status.node,
         status.version,
         counted(status.requests, "request", "requests"),
         count(status.errors),
-        counted(status.search_queue.into(), "search", "searches"),
+        counted(status.search_queue.into(), "request", "requests"),
         micros(status.cpu_us as f64),
         bytes(status.resident_bytes),
     ))?;

@@ -111,6 +111,10 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert!(glosses(&near).iter().any(|it| it.contains("strong wind")));
     up.names(&["search", "words", "--must", " - "], 2, "`text.query.match.words` has no letters");
     up.names(&["search", "words", "--text", "x", "--fuzzy", "many"], 2, "give 0, 1, 2 or auto");
+    let phrase = ["search", "words", "--phrase", "strong wind", "--fuzzy", "1"];
+    up.names(&phrase, 2, "--fuzzy applies to the words of --text and --must");
+    let status = run(&["status", "--endpoint", &up.endpoint]);
+    assert!(status.contains("0 requests waiting (longest queue)"), "{status}");
     let filtered = up.json(&["search", "words", "--filter", "domain = 43", "-k", "100"]);
     assert!(!filtered.is_empty() && filtered.iter().all(|row| row["domain"] == 43));
     let got = up.json(&["get", "words", "n07583197", "n02503517"]);

@@ -123,7 +123,7 @@ class Status:
     version: str
     cpu_us: int
     resident_bytes: int
-    #: Requests that wait now.
+    #: Requests that wait now in the longest of the node's admission queues.
     search_queue: int
     #: Requests that have ended, with or without an answer.
     requests: int
