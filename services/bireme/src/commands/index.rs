@@ -89,7 +89,7 @@ pub struct IndexArgs {
     /// sixteenth of it on]
     #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     sub_vectors: Option<usize>,
-    /// ivf-rq: bits per dimension, 1 to 9
+    /// ivf-rq: bits per dimension, 1 to 9 [default: 5]
     #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
     bits: Option<u8>,
