@@ -1,12 +1,14 @@
 //! Makes the commands that rebuild dropped indexes.
 
 use lake::{IndexInfo, Metric, VectorIndexKind};
+use serde_json::Value;
 
 use super::shell_word;
 
 /// Returns the commands that rebuild `indexes` of the table at `uri`, whose columns are `columns` and whose key column
 /// is `key`. One command builds vector indexes of only one kind and metric, so there is a command for each combination.
-/// Numbers of partitions and similar settings get their defaults. Indexes on columns that no longer exist are left out.
+/// Numbers of partitions get their defaults, which depend on the number of rows. Indexes on columns that no longer exist
+/// are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],
@@ -52,7 +54,11 @@ pub fn index_commands(
     commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
 }
 
-/// Returns the flags for the kind and the metric of a vector index, as far as they differ from the defaults.
+/// The bits per dimension of an IVF_RQ index if no flag sets them.
+const BITS_DEFAULT: u64 = 5;
+
+/// Returns the flags for the kind, the metric and the compression of a vector index, as far as they differ from the
+/// defaults. The default number of codes per vector depends on the dimension, so this flag is always returned.
 fn settings_of(index: &IndexInfo) -> String {
     let mut settings = String::new();
     if let Ok(kind) = index.kind.parse::<VectorIndexKind>()
@@ -62,6 +68,21 @@ fn settings_of(index: &IndexInfo) -> String {
     }
     if let Some(metric) = index.metric.filter(|metric| *metric != Metric::default()) {
         settings += &format!(" --metric {metric}");
+    }
+    let parameters: Value = serde_json::from_str(&index.parameters).unwrap_or_default();
+    let number = |name: &str| parameters["compression"][name].as_u64();
+    match index.kind.as_str() {
+        "IVF_RQ" => {
+            if let Some(bits) = number("num_bits").filter(|bits| *bits != BITS_DEFAULT) {
+                settings += &format!(" --bits {bits}");
+            }
+        }
+        "IVF_PQ" => {
+            if let Some(codes) = number("num_sub_vectors") {
+                settings += &format!(" --sub-vectors {codes}");
+            }
+        }
+        _ => {}
     }
     settings
 }
@@ -113,6 +134,22 @@ mod tests {
             ["bireme index --table t --scalar id"]
         );
         assert_eq!(index_commands("t", &columns, None, &indexes[6..]), [""; 0]);
+        let compressed = |kind, parameters: &str| IndexInfo {
+            parameters: format!("{{\"compression\":{{{parameters}}}}}"),
+            ..index("v", kind, None)
+        };
+        for (index, options) in [
+            (
+                compressed("IVF_PQ", r#""num_bits":8,"num_sub_vectors":24"#),
+                " --kind ivf-pq --sub-vectors 24",
+            ),
+            (compressed("IVF_RQ", r#""num_bits":3"#), " --bits 3"),
+            (compressed("IVF_RQ", r#""num_bits":5"#), ""),
+            (compressed("IVF_HNSW_SQ", r#""num_bits":8"#), " --kind ivf-hnsw-sq"),
+        ] {
+            let command = format!("bireme index --table t --vector v{options}");
+            assert_eq!(index_commands("t", &columns, None, &[index]), [command]);
+        }
         let with_positions = IndexInfo { positions: Some(true), ..index("text", "Inverted", None) };
         assert_eq!(
             index_commands("t", &columns, None, &[with_positions, index("day", "BTree", None)]),

@@ -23,4 +23,8 @@ fn an_index_that_is_built_again_keeps_its_kind_its_metric_and_its_positions() {
     run(&[&index[..], &["--metric", "dot", "--kind", "ivf-rq"]].concat());
     let commands = json(&ingest)[0]["index_commands"].to_string();
     assert!(commands.contains("--metric dot") && !commands.contains("hnsw"), "{commands}");
+    assert!(!commands.contains("--bits"), "{commands}");
+    run(&[&index[..], &["--kind", "ivf-rq", "--bits", "3"]].concat());
+    let commands = json(&ingest)[0]["index_commands"].to_string();
+    assert!(commands.contains("--bits 3"), "{commands}");
 }
