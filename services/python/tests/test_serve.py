@@ -1,5 +1,6 @@
 """`bireme.serve`: the nodes start, end with the connection, and say why they don't start."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -35,6 +36,42 @@ def test_nodes_end_with_the_process(folder: Path, end: str) -> None:
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < until, "the nodes still run"
         time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Returns whether a process runs. One that has ended may still wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGTERM"])
+def test_nodes_end_with_a_process_that_a_signal_ends(folder: Path, signal: str) -> None:
+    script = "import bireme, os, signal\ndb = bireme.serve('words.lance')\nrunning = db._end.peek()[1].__self__\n"
+    script += "print(running._process.pid, running._folder, flush=True)\n"
+    script += f"assert os.path.exists(running._folder / 'slab')\nos.kill(os.getpid(), signal.{signal})"
+    ran = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=folder)
+    assert ran.returncode < 0
+    pid, cache = ran.stdout.split()
+    until = time.monotonic() + 15
+    while is_running(int(pid)) or os.path.exists(cache):
+        assert time.monotonic() < until, "the nodes still run, or their cache is there"
+        time.sleep(0.05)
+
+
+def test_a_table_keeps_its_nodes(folder: Path) -> None:
+    words = bireme.serve("words.lance").table("words")
+    gc.collect()
+    assert words.exists("n02503517")
+    search = words.search("elephant").limit(1)
+    pid = words._connection._end.peek()[1].__self__._process.pid
+    del words
+    gc.collect()
+    assert len(search.to_list()) == 1
+    del search
+    gc.collect()
+    assert not is_running(pid)
 
 
 def test_a_missing_binary_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

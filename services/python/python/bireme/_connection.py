@@ -51,7 +51,7 @@ class Connection(_Connection):
         >>> bireme.connect().table("words")
         Table('words')
         """
-        return Table(self._client, name, version, branch, background, self.timeout)
+        return Table(self, self._client, name, version, branch, background, self.timeout)
 
     def tables(self) -> list[TableSummary]:
         """Returns the tables that the node serves.
@@ -94,7 +94,7 @@ class AsyncConnection(_Connection):
         >>> asyncio.run(synset("n02503517"))["words"]
         ['elephant']
         """
-        return AsyncTable(self._client, name, version, branch, background, self.timeout)
+        return AsyncTable(self, self._client, name, version, branch, background, self.timeout)
 
     async def tables(self) -> list[TableSummary]:
         """Returns the tables that the node serves."""

@@ -26,7 +26,8 @@ _GRACE = 15.0
 
 class Server(Connection):
     """A connection to nodes that `serve` started. The nodes end with the connection: at `close`, at the end of a `with`
-    block, when the connection is no longer used, or when the process exits.
+    block, when neither the connection nor a table or search of it is used any more, or when the process ends, even by
+    SIGKILL; if it was forked, when its forks have ended too. Their cache is removed then.
     """
 
     def __init__(self, client: _bireme.Client, timeout: float | None, running: _Running) -> None:
@@ -47,19 +48,20 @@ class _Running:
     def __init__(self, command: list[str], folder: Path) -> None:
         self._folder = folder
         self._owner = os.getpid()
-        self._said = folder / "stderr"
-        with self._said.open("wb") as said:
-            # The process has a session of its own, so that Ctrl-C in a terminal does not end it.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-            )
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+        # The process has a session of its own, so that Ctrl-C in a terminal does not end it. It ends when its stdin is
+        # closed, as it is when this process ends in any way.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._said, start_new_session=True
+        )
 
     def ended(self) -> str | None:
         """Returns the last line of the process's stderr if the process has ended, else None."""
         code = self._process.poll()
         if code is None:
             return None
-        lines = self._said.read_text(errors="replace").strip().splitlines()
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it ended with code {code} and said nothing"
 
     def end(self) -> None:
@@ -72,6 +74,9 @@ class _Running:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._said.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -99,7 +104,7 @@ def serve(
     folder = Path(tempfile.mkdtemp(prefix="bireme-"))
     ready = folder / "ready.json"
     command = [binary, "up", "--listen", "127.0.0.1:0", "--allow-buffered"]
-    command += ["--cache-dir", str(folder / "cache"), "--ready-file", str(ready)]
+    command += ["--temporary", "--cache-dir", str(folder), "--ready-file", str(ready)]
     for name, at in tables.items():
         command += ["--table", f"{name}={os.fspath(at)}"]
     try:

@@ -27,7 +27,14 @@ class Target:
     """A table and how it is asked. The native module reads these attributes."""
 
     def __init__(
-        self, client: Client, name: str, version: int, branch: str, background: bool, timeout: float | None
+        self,
+        connection: object,
+        client: Client,
+        name: str,
+        version: int,
+        branch: str,
+        background: bool,
+        timeout: float | None,
     ) -> None:
         self._client = client
         self.name = name
