@@ -312,13 +312,14 @@ impl Client {
         py: Python<'_>,
         target: Target,
         keys: &Bound<'_, PyAny>,
+        are_uuids: bool,
         key_column: Option<String>,
         exact: bool,
     ) -> PyResult<Call> {
         let keys = array_from_python(keys)?;
         let timeout = target.timeout;
         let open = open(target, Vec::new(), key_column);
-        let work = move |query| async move { exist(query, open, keys, exact).await };
+        let work = move |query| async move { exist(query, open, keys, are_uuids, exact).await };
         self.call(py, timeout, work, |py, found| array_to_python(py, &found))
     }
 

@@ -23,6 +23,7 @@ mod request;
 mod row;
 mod rows;
 mod time_limit;
+mod uuid_keys;
 mod warm;
 
 /// The module `bireme._bireme`.

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::take::take;
 use client::query::{
-    Append, Lookup, LookupOpen, QueryClient, append_columns, columns_to_append, keys_of,
+    Append, Lookup, LookupOpen, QueryClient, TableDescription, append_columns, columns_to_append,
+    keys_of,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
-use wire::query::DescribeTableRequest;
+use wire::query::{DescribeTableRequest, DescribeTableResponse};
 use wire::{Fault, Reason};
 
 use crate::errors::internal;
 use crate::rows::Rows;
+use crate::uuid_keys::{is_uuid, uuid_keys, with_uuid_keys};
 
 /// The number of keys in a batch whose presence is looked up; the same as in [`append_columns`].
 const BATCH_KEYS: usize = 1024;
@@ -35,30 +37,29 @@ pub async fn join(
     rows: Rows,
     on: Option<String>,
 ) -> Result<Rows, Fault> {
-    let request = DescribeTableRequest {
-        table: open.table.clone(),
-        version: open.version,
-        branch: open.branch.clone(),
-    };
-    let described = query.describe_version(request).await?.response;
-    open.version = described.version;
-    if open.key_column.is_empty() {
-        open.key_column.clone_from(&described.key_column);
-    }
+    let (described, key_type) = describe(&query, &mut open).await?;
     if open.columns.is_empty() {
         // If the result keeps the column of keys, the table's key column is not appended.
         let key = on.as_ref().map(|_| open.key_column.as_str());
         open.columns = columns_to_append(&described, &open.table, key)?;
     }
-    let rows = match on {
-        Some(_) => rows,
-        None => renamed(rows).map_err(internal)?,
-    };
     let key_column = open.key_column.clone();
+    let uuids = on.as_ref().and_then(|on| {
+        let (at, field) = rows.schema.column_with_name(on)?;
+        is_uuid(field).then_some(at)
+    });
+    // The column of keys that is looked up. It is the first one and left out of the result, unless it is `on`.
+    let (rows, on) = match (on, uuids) {
+        (Some(_), Some(at)) => {
+            (with_uuid_keys(rows, at, KEYS, key_type.as_ref()).map_err(internal)?, None)
+        }
+        (Some(on), None) => (rows, Some(on)),
+        (None, _) => (renamed(rows, key_type.as_ref()).map_err(internal)?, None),
+    };
     let lookup = query.lookups().await?.open(open).await?;
     let schema = joined_schema(&rows.schema, &lookup);
     let all: Vec<usize> = (0..schema.fields().len()).collect();
-    let (kept, keys_named) = match (&on, lookup.returns_all_rows()) {
+    let (kept, keys_named) = match (&on, lookup.returns_all_rows() && uuids.is_none()) {
         (Some(_), _) => (all, None),
         (None, false) => (all[1..].to_vec(), None),
         (None, true) => (with_keys(&schema, &key_column), Some(key_column)),
@@ -107,9 +108,42 @@ fn kept_schema(
     Schema::new_with_metadata(fields, schema.metadata().clone()).project(kept)
 }
 
-/// Gives the column of keys a name that no appended column has.
-fn renamed(rows: Rows) -> Result<Rows, ArrowError> {
-    let field = rows.schema.field(0).clone().with_name(KEYS);
+/// Describes the table of `open`, and sets its version, and its key column if it has none. Returns the description, and
+/// the type of the key column if the table has it.
+async fn describe(
+    query: &QueryClient,
+    open: &mut LookupOpen,
+) -> Result<(DescribeTableResponse, Option<DataType>), Fault> {
+    let request = DescribeTableRequest {
+        table: open.table.clone(),
+        version: open.version,
+        branch: open.branch.clone(),
+    };
+    let TableDescription { response, schema } = query.describe_version(request).await?;
+    open.version = response.version;
+    if open.key_column.is_empty() {
+        open.key_column.clone_from(&response.key_column);
+    }
+    let key_type = schema.field_with_name(&open.key_column).ok();
+    let key_type = key_type.map(|field| field.data_type().clone());
+    Ok((response, key_type))
+}
+
+/// Gives the column of keys a name that no appended column has. UUIDs get the form of the key column.
+fn renamed(rows: Rows, key_type: Option<&DataType>) -> Result<Rows, ArrowError> {
+    let field = rows.schema.field(0);
+    let (rows, field) = match is_uuid(field) {
+        // The keys in the form of the key column come first.
+        true => {
+            let rows = with_uuid_keys(rows, 0, KEYS, key_type)?;
+            let field = rows.schema.field(0).clone();
+            (rows, field)
+        }
+        false => {
+            let field = field.clone().with_name(KEYS);
+            (rows, field)
+        }
+    };
     let schema: SchemaRef = Arc::new(Schema::new(vec![field]));
     let batch = |batch: RecordBatch| {
         RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(batch.column(0))])
@@ -128,13 +162,18 @@ fn joined_schema(rows: &SchemaRef, lookup: &Lookup) -> Schema {
 }
 
 /// Returns for each of `keys` whether a row has it. With `exact`, keys that only the key index found are looked up once
-/// more in the rows.
+/// more in the rows. If the keys are UUIDs, the table is described first, because their form depends on the key column.
 pub async fn exist(
     query: QueryClient,
     mut open: LookupOpen,
-    keys: ArrayRef,
+    mut keys: ArrayRef,
+    are_uuids: bool,
     exact: bool,
 ) -> Result<ArrayData, Fault> {
+    if are_uuids {
+        let (_, key_type) = describe(&query, &mut open).await?;
+        keys = uuid_keys(&keys, key_type.as_ref());
+    }
     let lookups = query.lookups().await?;
     let presence = lookups.open(LookupOpen { only_presence: true, ..open.clone() }).await?;
     let (not_found, unproven) = presence_of(&presence, &keys).await?;

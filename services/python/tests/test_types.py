@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,39 @@ def server(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[b
     run("ingest", str(at / "rows.parquet"), "--table", str(at / "all.lance"), "--key", "id")
     with bireme.serve(at / "all.lance") as server:
         yield server
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.binary(16)])
+def test_uuids_are_keys_of_text_and_of_bytes(tmp_path: Path, kind: pa.DataType) -> None:
+    # The bytes of the first one are UTF-8 too.
+    keys = [uuid.UUID(bytes=b"0123456789abcdef"), uuid.UUID(int=2**128 - 1)]
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    values = [str(key) if is_text else key.bytes for key in keys]
+    rows = pa.table({"id": pa.array(values, kind), "number": [1, 2]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    run("ingest", str(tmp_path / "rows.parquet"), "--table", str(tmp_path / "t.lance"), "--key", "id")
+    absent = uuid.UUID(bytes=b"fedcba9876543210")
+    with bireme.serve(tmp_path / "t.lance") as db:
+        table = db.table("t")
+        assert [table.get(key)["number"] for key in keys] == [1, 2]
+        assert table.get(absent) is None
+        assert [table.exists(key) for key in [*keys, absent]] == [True, True, False]
+        wanted = [keys[1], absent, keys[0]]
+        array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([key.bytes for key in wanted], pa.binary(16)))
+        for given in [wanted, array]:
+            assert table.exists(given).to_pylist() == [True, False, True]
+            assert table.lookup(given, columns=["number"]).to_pylist() == [{"number": it} for it in [2, None, 1]]
+        assert table.lookup([None, keys[0]], columns=["number"])["number"].to_pylist() == [None, 1]
+        joined = table.lookup(pa.table({"of": array, "at": [7, 8, 9]}), on="of", columns=["number"])
+        assert joined.column_names == ["of", "at", "number"]
+        assert (joined["at"].to_pylist(), joined["number"].to_pylist()) == ([7, 8, 9], [2, None, 1])
+        every = table.lookup([keys[0], absent], columns=["number"], all_rows=True)
+        assert every["number"].to_pylist() == [1, None]
+        assert every["id"].to_pylist()[0] == values[0]
+        named = table.lookup(pa.table({"of": array}), on="of", columns=["number"], all_rows=True)
+        assert (named.column_names, named["number"].to_pylist()) == (["of", "number"], [2, None, 1])
+        with pytest.raises(bireme.BadRequestError, match="UUIDs and others, such as 'x'"):
+            table.exists([keys[0], "x"])
 
 
 def plain(table: pa.Table) -> list[dict]:

@@ -61,12 +61,27 @@ def key_array(keys: Any) -> pa.Array:
         return pa.chunked_array(keys).combine_chunks()
     try:
         if not hasattr(keys, "__array__"):
-            keys = [key.bytes if isinstance(key, uuid.UUID) else key for key in keys]
+            keys = list(keys)
+            if any(isinstance(key, uuid.UUID) for key in keys):
+                return _uuid_array(keys)
         array = pa.array(keys)
     except (TypeError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
     # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def is_uuid_array(keys: Any) -> bool:
+    """Returns whether an array has UUIDs."""
+    return isinstance(keys, pa.Array) and getattr(keys.type, "extension_name", None) == "arrow.uuid"
+
+
+def _uuid_array(keys: list[Any]) -> pa.Array:
+    for key in keys:
+        if key is not None and not isinstance(key, uuid.UUID):
+            raise _bad(f"the keys are UUIDs and others, such as {key!r}; give keys of one kind")
+    storage = pa.array([key and key.bytes for key in keys], pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
 
 
 def row_stream(rows: Any) -> Any:

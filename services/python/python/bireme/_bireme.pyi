@@ -44,7 +44,9 @@ class Client:
     def lookup(
         self, target: Any, stream: Any, on: str | None, columns: list[str], key_column: str | None, all_rows: bool
     ) -> Call[pa.Table]: ...
-    def exists(self, target: Any, keys: Any, key_column: str | None, exact: bool) -> Call[pa.BooleanArray]: ...
+    def exists(
+        self, target: Any, keys: Any, are_uuids: bool, key_column: str | None, exact: bool
+    ) -> Call[pa.BooleanArray]: ...
     def warm(
         self,
         target: Any,

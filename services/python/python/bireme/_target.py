@@ -10,6 +10,7 @@ from ._arguments import (
     column_list,
     index_names,
     is_key,
+    is_uuid_array,
     key_array,
     key_text,
     row_ranges,
@@ -36,6 +37,8 @@ class Target:
         background: bool,
         timeout: float | None,
     ) -> None:
+        # The nodes that `bireme.serve` started end when their connection is no longer used.
+        self._connection = connection
         self._client = client
         self.name = name
         #: The version that is read; 0 for the one that the node serves at each request.
@@ -68,7 +71,8 @@ class Target:
         return self._client.get_row(self, key_text(key), column_list(columns), key_column)
 
     def _exists(self, keys: Any, key_column: str | None, exact: bool) -> Call[pa.BooleanArray]:
-        return self._client.exists(self, key_array(keys), key_column, exact)
+        array = key_array(keys)
+        return self._client.exists(self, array, is_uuid_array(array), key_column, exact)
 
     def _take(
         self, addresses: Any, offsets: Any, columns: str | Iterable[str] | None, skip_missing: bool
