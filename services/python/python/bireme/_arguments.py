@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from ._errors import BadRequestError
 
-#: The key of a row.
+#: The key of a row. `get` and `like` send it as text, which the node reads as a value of the key column. The keys of
+#: `exists` and `lookup` must be of the column's kind: integers for integers, and so on; UUIDs for text or bytes.
 Key: TypeAlias = str | int | bytes | decimal.Decimal | datetime.date | uuid.UUID
 
 _KEY_TYPES = (str, int, bytes, decimal.Decimal, datetime.date, uuid.UUID)
