@@ -210,16 +210,7 @@ impl Table {
         by: &[OrderBy],
         limit: usize,
     ) -> Result<Vec<RowAddr>> {
-        for OrderBy { column, .. } in by {
-            match self.shown_fields().field(column) {
-                None => return Err(LakeError::column_not_found(column, self.schema())),
-                Some(field) if field.is_blob() => {
-                    let why = format!("column {column:?} holds blobs, which have no order");
-                    return Err(LakeError::BadQuery { why });
-                }
-                Some(_) => {}
-            }
-        }
+        self.order_width(by)?;
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[]) }).await?;
         self.set_filter(&mut scanner, filter)?;
@@ -236,6 +227,30 @@ impl Table {
             Ok(addresses(&batch)?.collect())
         };
         self.caught_filter(filter, polled_on_deep_stack(scan.boxed())).await
+    }
+
+    /// Returns the number of bytes of a row's values in the columns of an order; `None` if a column has no fixed width.
+    ///
+    /// Errors: `ColumnNotFound`, and `BadQuery` for a column of blobs.
+    pub fn order_width(&self, by: &[OrderBy]) -> Result<Option<usize>> {
+        let mut width = Some(0);
+        for OrderBy { column, .. } in by {
+            let field = match self.shown_fields().field(column) {
+                None => return Err(LakeError::column_not_found(column, self.schema())),
+                Some(field) if field.is_blob() => {
+                    let why = format!("column {column:?} holds blobs, which have no order");
+                    return Err(LakeError::BadQuery { why });
+                }
+                Some(field) => field,
+            };
+            let of_column = match field.data_type() {
+                DataType::Boolean => Some(1),
+                DataType::FixedSizeBinary(bytes) => usize::try_from(bytes).ok(),
+                other => other.primitive_width(),
+            };
+            width = width.zip(of_column).map(|(others, bytes)| others + bytes);
+        }
+        Ok(width)
     }
 
     /// Sets `filter` on `scanner`, and the condition on rows if this is a part of a table.

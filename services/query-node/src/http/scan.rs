@@ -9,7 +9,7 @@ use std::sync::Arc;
 use address::{RowAddr, without};
 use axum::body::Bytes;
 use futures::FutureExt;
-use lake::FilterHits;
+use lake::{FilterHits, OrderBy};
 use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
@@ -27,6 +27,24 @@ use crate::selection::{Selection, beside, check_order};
 use crate::stages::Path;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
+
+/// Maximum number of rows that are put in order by columns without a fixed width, such as texts: as many as a search
+/// over gRPC puts in order.
+const ORDERED_ROWS_MAX: usize = 10_000;
+
+/// Sorted rows take at most one part in this many of the memory that a core's callers may hold.
+const SORTED_PART: u64 = 2;
+
+/// The memory of a row while DataFusion finds the first rows in an order (`TopK`), without the row's values: its place
+/// in the heap (40 bytes), the allocation of its key, and its address in four arrays (those that the heap refers to, as
+/// many that it no longer refers to, and the result, before and after its parts are joined).
+const SORTED_ROW_BYTES: usize = 96;
+
+/// The number of copies of a row's values at that time: its key, and a value in each of these arrays.
+const SORTED_VALUES: usize = 5;
+
+/// The bytes that a row's values are taken to have if they have no fixed width.
+const VALUES_BYTES: usize = 200;
 
 /// Answers a query without vectors and words.
 pub async fn scan(
@@ -87,9 +105,14 @@ impl Scan {
         let selection = selection(body.columns.take(), with_row_id, Measure::Nothing, open)?;
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
-        let find = find(Arc::clone(open), body).boxed();
-        let ask = Ask { during: "search", rows: 1, context };
+        let sorting = Sorting::of(&mut body, open, state.shared.core_traffic)?;
+        let rows = sorting.as_ref().map_or(1, |sorting| sorting.rows.max(1));
+        call.hold_rows(sorting.as_ref().map_or(0, Sorting::held_bytes))?;
+        let find = find(Arc::clone(open), body, sorting).boxed();
+        let ask = Ask { during: "search", rows, context };
         let Found { addrs, searched } = state.shared.admission.run_in_background(ask, find).await?;
+        // The rows are sorted.
+        drop(call.take_held());
         if let Some((via, rows)) = searched {
             state.metrics.searched(SearchBy::Filter, via, IndexKind::Planned, None, rows);
         }
@@ -172,17 +195,87 @@ struct Found {
     searched: Option<(SearchVia, usize)>,
 }
 
-/// Finds the rows of a query, up to one more than may be returned.
-async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
-    let table = &open.table;
+/// The sorting that an order of rows takes. Lance sorts the first rows in that order in memory, which nothing else bounds.
+struct Sorting {
+    by: Vec<OrderBy>,
+    /// The number of rows that are sorted.
+    rows: usize,
+    /// The number of rows that may be sorted for an answer.
+    rows_max: usize,
+    /// The memory that a sorted row takes.
+    row_bytes: usize,
+}
+
+impl Sorting {
+    /// Returns the sorting of a query's rows; `None` if they need none. `core_traffic` is the memory of a core's callers.
+    ///
+    /// # Errors
+    /// `BadRequest` for an order by too many columns or by blobs, or of more rows than may be sorted, and
+    /// `ColumnNotFound`.
+    fn of(body: &mut QueryBody, open: &OpenTable, core_traffic: u64) -> Result<Option<Self>> {
+        let by = body.take_order();
+        if by.is_empty() {
+            return Ok(None);
+        }
+        check_order(&by)?;
+        let width = open.table.order_width(&by)?;
+        let row_bytes = SORTED_ROW_BYTES + SORTED_VALUES * width.unwrap_or(VALUES_BYTES);
+        let rows_max = match width {
+            Some(_) => (core_traffic / SORTED_PART) as usize / row_bytes,
+            None => ORDERED_ROWS_MAX,
+        };
+        let rows_max = rows_max.clamp(ORDERED_ROWS_MAX, TAKE_ROWS_MAX);
+        let (offset, k) = offset_and_k(body);
+        let in_table = usize::try_from(open.table.row_count()).unwrap_or(usize::MAX);
+        let rows = offset.saturating_add(k).min(rows_max + 1).min(in_table);
+        let sorting = Self { by, rows, rows_max, row_bytes };
+        let has_filter = open.table.filter_or_condition(filter_of(body)).is_some();
+        if !has_filter {
+            sorting.check(rows)?;
+        }
+        Ok(Some(sorting))
+    }
+
+    /// Returns the bytes to hold before rows are sorted. [`Call::hold_rows`] holds twice as many.
+    fn held_bytes(&self) -> usize {
+        self.rows * self.row_bytes / 2
+    }
+
+    /// Refuses to put so many rows in order, if these are too many.
+    fn check(&self, rows: usize) -> Result<()> {
+        if rows <= self.rows_max {
+            return Ok(());
+        }
+        let most = self.rows_max;
+        let problem = format!(
+            "is missing or too large: at most {most} rows are put in this order, `offset` and `k` added; give a lower \
+             limit, or a filter that fewer rows pass"
+        );
+        Err(QueryError::BadRequest { field: "k", problem })
+    }
+}
+
+/// Returns the number of rows to leave out at the start, and the maximum number of rows to return: at most one more than
+/// may be returned.
+fn offset_and_k(body: &QueryBody) -> (usize, usize) {
     let offset = usize::try_from(body.offset.unwrap_or(0)).unwrap_or(usize::MAX);
     let k = usize::try_from(body.k.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let k = k.min(TAKE_ROWS_MAX + 1);
+    (offset, k.min(TAKE_ROWS_MAX + 1))
+}
+
+/// Returns the filter that a query asks for.
+fn filter_of(body: &QueryBody) -> Option<&str> {
+    body.filter.as_deref().filter(|filter| !filter.trim().is_empty())
+}
+
+/// Finds the rows of a query, up to one more than may be returned.
+async fn find(open: Arc<OpenTable>, body: QueryBody, sorting: Option<Sorting>) -> Result<Found> {
+    let table = &open.table;
+    let (offset, k) = offset_and_k(&body);
     let end = offset.saturating_add(k);
-    let order = Some(body.take_order()).filter(|by| !by.is_empty());
-    let asked = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let asked = filter_of(&body);
     let filter = table.filter_or_condition(asked);
-    if filter.is_none() && order.is_none() {
+    if filter.is_none() && sorting.is_none() {
         let addrs = table.live_rows(offset as u64..end as u64).await?;
         return Ok(Found { addrs, searched: None });
     }
@@ -191,7 +284,7 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
             format!("is {offset}; with a filter or an order, skip at most {TAKE_ROWS_MAX} rows");
         return Err(QueryError::BadRequest { field: "offset", problem });
     }
-    let named = asked.filter(|_| order.is_none());
+    let named = asked.filter(|_| sorting.is_none());
     let named = named.map(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)).transpose()?;
     let lists_rows = match &named {
         // A filter that is false of all rows lists none.
@@ -221,14 +314,13 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
             table.live_rows_at(&positions).await?.into_iter().flatten().collect()
         }
         None => {
-            let hits = match (filter, order) {
-                (Some(filter), None) => table.search_filter(filter, end).await?,
-                (filter, order) => {
-                    let by = order.unwrap_or_default();
-                    check_order(&by)?;
-                    let rows = table.scan_ordered(filter, &by, end).await?;
+            let hits = match (filter, sorting) {
+                (_, Some(sorting)) => {
+                    let rows = table.scan_ordered(filter, &sorting.by, sorting.rows).await?;
+                    sorting.check(rows.len())?;
                     FilterHits { rows, allowed: None }
                 }
+                (filter, None) => table.search_filter(filter.unwrap_or_default(), end).await?,
             };
             let via = Path::Filter(hits.allowed).via();
             searched = filter.map(|_| (via, hits.rows.len()));

@@ -104,6 +104,41 @@ async fn an_order_that_is_none_is_refused_with_a_sentence() {
     assert!(client.search(none).await.unwrap_err().message.starts_with("`k` is 0"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_put_in_order_only_as_many_as_their_memory_allows() {
+    let rows = 0..10_001i64;
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone()));
+    let texts = rows.map(|id| format!("t{:05}", 10_000 - id));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+    let rows = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
+    let table = TestTable::of(rows).await;
+    let (node, _client) = serve(&[("t", &table)]).await;
+    let ordered = async |column: &str, more: serde_json::Value| {
+        let by = json!([{"column_name": column, "ascending": true, "nulls_first": null}]);
+        let mut body = json!({"vector": [], "columns": ["id"], "order_by": by});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        post(&node, "/v1/table/t/query/", body).await
+    };
+    // Without a limit, LanceDB's clients send the largest number. Numbers have a fixed width, so more of them fit.
+    let max = i64::MAX;
+    assert_eq!(ordered("id", json!({"k": max})).await.ids(), (0..10_001).collect::<Vec<_>>());
+    for more in [
+        json!({"k": max}),
+        json!({"k": max, "filter": "id >= 0"}),
+        json!({"k": 5, "offset": 9_996}),
+        json!({}),
+    ] {
+        let (status, _, said) = ordered("text", more.clone()).await.error();
+        assert_eq!(status, 400, "{more}: {said}");
+        assert!(said.contains("at most 10000 rows are put in this order"), "{more}: {said}");
+    }
+    let last = ordered("text", json!({"k": 4, "offset": 9_996})).await.ids();
+    assert_eq!(last, [4, 3, 2, 1]);
+    // Only the rows that pass the filter count.
+    let few = ordered("text", json!({"k": max, "filter": "id < 3"})).await.ids();
+    assert_eq!(few, [2, 1, 0]);
+}
+
 /// Serves a table with a struct: `place.x` is a third of the id and null for every fifth row, `place.of.name` is `n`
 /// and the id.
 async fn places() -> (TestTable, QueryNode, QueryClient) {
