@@ -31,7 +31,7 @@ use wire::Fault;
 use super::asked::AskedVersion;
 use super::branches::{self, BranchKey, Branches};
 use super::dropped::{DroppedSegments, RELEASE_AFTER};
-use super::entry::{Entry, TableState};
+use super::entry::{Entry, FailedAttempt, TableState};
 use super::folders::{Folder, assign};
 use super::idle::{OpenedInFolder, to_close};
 use super::open::OpenTable;
@@ -411,27 +411,31 @@ impl Catalog {
     }
 
     /// Looks for a newer version of an open table, or of its branch, and makes it the current one without waiting for the
-    /// runs of its key index. Callers that arrive while this is in progress wait, and then share the next attempt.
+    /// runs of its key index. Callers that arrive while this is in progress wait. They share its failure, or else the
+    /// next attempt.
     ///
     /// # Errors
     /// The reason why the latest version is not known.
     pub async fn catch_up(&self, open: &OpenTable) -> std::result::Result<(), Fault> {
         let entry = self.entry(&open.name, open.table.branch()).await;
         let Some((key, entry)) = entry else { return Ok(()) };
-        let asked = SystemTime::now();
+        let (asked, began) = (SystemTime::now(), Instant::now());
         let _awaiting = entry.await_latest();
-        let _following = entry.following.lock().await;
+        let mut failed = entry.following.lock().await;
+        if let Some(failed) = failed.as_ref().filter(|failed| failed.ended >= began) {
+            return Err(failed.fault.clone());
+        }
         if looked_at(&entry) >= asked {
             return Ok(());
         }
-        on_runtime(&self.background, self.follow(key, &entry).boxed()).await
+        on_runtime(&self.background, self.follow(key, &entry, &mut failed).boxed()).await
     }
 
     async fn refresh_one(&self, key: Option<BranchKey>, entry: Arc<Entry>) {
         {
-            let _following = entry.following.lock().await;
+            let mut failed = entry.following.lock().await;
             // The error is in the table's state.
-            let _ = self.follow(key, &entry).await;
+            let _ = self.follow(key, &entry, &mut failed).await;
         }
         let current = entry.state().current.clone();
         let Some(current) = current else { return };
@@ -442,11 +446,12 @@ impl Catalog {
     }
 
     /// Looks for a newer version of a table; with `key`, of a branch, which is closed if it was deleted.
-    /// `entry.following` must be held.
+    /// Records a failure in `failed`, which `entry.following` guards.
     async fn follow(
         &self,
         key: Option<BranchKey>,
         entry: &Arc<Entry>,
+        failed: &mut Option<FailedAttempt>,
     ) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let weight_before = branches::weight(entry);
@@ -460,6 +465,8 @@ impl Catalog {
                 Err(_) => {}
             }
         }
+        let failure = |fault: &Fault| FailedAttempt { ended: Instant::now(), fault: fault.clone() };
+        *failed = outcome.as_ref().err().map(failure);
         outcome?;
         entry.looked_at.store(began.as_micros() as u64, Ordering::Release);
         Ok(())
@@ -585,3 +592,6 @@ enum OpenedFor {
 fn looked_at(entry: &Entry) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(entry.looked_at.load(Ordering::Acquire))
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,8 +33,9 @@ pub struct Entry {
     state: ArcSwap<TableState>,
     /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
     pub opening: tokio::sync::Mutex<()>,
-    /// A lock that is held while a newer version is looked for, and opened.
-    pub following: tokio::sync::Mutex<()>,
+    /// A lock that is held while a newer version is looked for, and opened. It has the last attempt's failure, which
+    /// callers that waited for the attempt share.
+    pub following: tokio::sync::Mutex<Option<FailedAttempt>>,
     /// The time at which the latest version was last looked for with success, in microseconds since 1970. It is taken
     /// before the store is asked.
     pub looked_at: AtomicU64,
@@ -45,6 +46,12 @@ pub struct Entry {
     filling: Mutex<Option<(AbortHandle, Table)>>,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
+}
+
+/// A failed attempt to find the latest version of a table.
+pub struct FailedAttempt {
+    pub ended: tokio::time::Instant,
+    pub fault: Fault,
 }
 
 /// The state of a table.
