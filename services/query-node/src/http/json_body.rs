@@ -33,6 +33,13 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(unparsed)
 }
 
+/// Reads a value that may be null, which is the same as absence.
+pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> std::result::Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
 /// Refuses a body that is large for another reason than its filter and its vectors, or has too many vectors.
 fn check_large(body: &[u8]) -> Result<()> {
     let BodyWeight { numbers, rest } = serde_json::from_slice(body).map_err(unparsed)?;

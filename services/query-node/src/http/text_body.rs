@@ -8,6 +8,7 @@ use wire::query::{
     TextPhrase, TextQuery,
 };
 
+use super::json_body::or_default;
 use crate::error::{QueryError, Result};
 
 /// A query: an object with one key, which names its form.
@@ -26,14 +27,14 @@ enum Node {
 struct MatchBody {
     column: Option<String>,
     terms: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     operator: Operator,
     /// The number of edits; null for a number that depends on the word.
     #[serde(default = "no_edits")]
     fuzziness: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     max_expansions: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     prefix_length: u32,
     boost: Option<f32>,
 }
@@ -55,7 +56,7 @@ enum Operator {
 struct PhraseBody {
     column: Option<String>,
     terms: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     slop: u32,
 }
 
@@ -70,9 +71,9 @@ struct BoostBody {
 #[derive(Debug, Deserialize)]
 struct MultiMatchBody {
     match_queries: Option<Vec<MatchBody>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     query: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     columns: Vec<String>,
     boost: Option<Vec<f32>>,
 }
@@ -82,15 +83,17 @@ struct CombinedFieldsBody {
     query: String,
     columns: Vec<String>,
     boost: Option<Vec<f32>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     operator: Operator,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct BooleanBody {
+    #[serde(default, deserialize_with = "or_default")]
     must: Vec<Node>,
+    #[serde(default, deserialize_with = "or_default")]
     should: Vec<Node>,
+    #[serde(default, deserialize_with = "or_default")]
     must_not: Vec<Node>,
 }
 
@@ -140,13 +143,23 @@ fn plain(PlainBody { query, columns }: PlainBody) -> Text {
             None => Text { words: query, column, query: None },
         };
     }
-    let each = |column: String| match phrase {
-        Some(words) => kind(Kind::Phrase(TextPhrase { words: words.to_owned(), column, slop: 0 })),
-        None => kind(Kind::Match(TextMatch { words: query.clone(), column, ..Default::default() })),
+    let of_columns = match phrase {
+        // No form searches several columns for a phrase by the best score, so the scores are added.
+        Some(words) => {
+            let phrase = |column| {
+                kind(Kind::Phrase(TextPhrase { words: words.to_owned(), column, slop: 0 }))
+            };
+            let should = columns.into_iter().map(phrase).collect();
+            Kind::Boolean(TextBoolean { should, ..Default::default() })
+        }
+        None => {
+            let of_column =
+                |column| TextMatch { words: query.clone(), column, ..Default::default() };
+            let matches = columns.into_iter().map(of_column).collect();
+            Kind::MultiMatch(TextMultiMatch { matches })
+        }
     };
-    let should = columns.into_iter().map(each).collect();
-    let query = kind(Kind::Boolean(TextBoolean { should, ..Default::default() }));
-    Text { query: Some(query), ..Default::default() }
+    Text { query: Some(kind(of_columns)), ..Default::default() }
 }
 
 fn kind(kind: Kind) -> TextQuery {
@@ -244,7 +257,11 @@ mod tests {
         let phrase = kind_of(json!({"query": "\"big dog\"", "columns": ["t"]}));
         assert!(matches!(phrase, Kind::Phrase(it) if it.words == "big dog" && it.column == "t"));
         let both = kind_of(json!({"query": "dog", "columns": ["t", "u"]}));
-        assert!(matches!(both, Kind::Boolean(it) if it.should.len() == 2));
+        let Kind::MultiMatch(both) = both else { panic!("{both:?}") };
+        let both: Vec<_> = both.matches.iter().map(|it| (&*it.words, &*it.column)).collect();
+        assert_eq!(both, [("dog", "t"), ("dog", "u")]);
+        let phrases = kind_of(json!({"query": "\"big dog\"", "columns": ["t", "u"]}));
+        assert!(matches!(phrases, Kind::Boolean(it) if it.should.len() == 2));
     }
 
     #[test]
@@ -262,6 +279,8 @@ mod tests {
         assert_eq!((plain.fuzziness, plain.fuzziness_auto, plain.all_words), (0, false, false));
         assert!(of(json!({"fuzziness": null})).fuzziness_auto);
         assert!(!of(json!({})).fuzziness_auto);
+        let nulls = json!({"operator": null, "max_expansions": null, "prefix_length": null});
+        assert_eq!(of(nulls), of(json!({})));
         let fuzzy = of(json!({"fuzziness": 2, "prefix_length": 1, "operator": "And"}));
         assert_eq!((fuzzy.fuzziness, fuzzy.prefix_length, fuzzy.all_words), (2, 1, true));
     }
@@ -276,6 +295,12 @@ mod tests {
             panic!();
         };
         assert_eq!((boolean.must.len(), boolean.should.len(), boolean.must_not.len()), (1, 0, 1));
+        let nulls = json!({"boolean": {"must": null, "should": [word("a")], "must_not": null}});
+        assert!(
+            matches!(kind_of(json!({"query": nulls})), Kind::Boolean(it) if it.must.is_empty())
+        );
+        let phrase = json!({"phrase": {"terms": "a b", "column": null, "slop": null}});
+        assert!(matches!(kind_of(json!({"query": phrase})), Kind::Phrase(it) if it.slop == 0));
         let boost = json!({"boost": {"positive": word("a"), "negative": word("b"), "negative_boost": 0.25}});
         let Kind::Boost(boost) = kind_of(json!({"query": boost})) else { panic!() };
         assert_eq!(boost.negative_boost, Some(0.25));
