@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_micros;
-use lake::{ID_DELIMITER, IndexInfo, LakeError, Table, TypeNames, VersionInfo, schema_json};
+use lake::{ID_DELIMITER, LakeError, Table, TypeNames, VersionInfo, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -18,6 +18,10 @@ use crate::tables::OpenTable;
 
 /// The number of rows below which LanceDB counts a fragment as small.
 const SMALL_FRAGMENT_ROWS: u64 = 100_000;
+
+/// The kinds of indexes of vectors that clients know.
+const VECTOR_KINDS: [&str; 7] =
+    ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT"];
 
 /// Describes a table.
 pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer> {
@@ -209,7 +213,7 @@ pub async fn indexes(
             "index_name": it.name,
             "index_uuid": it.segments.first(),
             "columns": it.columns.iter().map(|it| open.table.column_path(it)).collect::<Vec<_>>(),
-            "index_type": kind(it),
+            "index_type": kind(&it.kind),
             "status": "done",
             "num_indexed_rows": it.rows_covered,
             "num_unindexed_rows": it.rows_uncovered,
@@ -232,15 +236,16 @@ pub async fn index_stats(open: &Arc<OpenTable>, name: &str, call: &Call) -> Resu
     answer(json!({
         "num_indexed_rows": index.rows_covered,
         "num_unindexed_rows": index.rows_uncovered,
-        "index_type": kind(index),
+        "index_type": kind(&index.kind),
         "distance_type": index.metric.map(|metric| metric.to_string()),
         "num_indices": index.segments.len(),
     }))
 }
 
-/// Returns the name that clients have for the kind of an index.
-fn kind(index: &IndexInfo) -> &str {
-    match index.kind.as_str() {
+/// Returns the name that clients have for the kind of an index. LanceDB's clients refuse a whole list that has a name
+/// they do not know.
+fn kind(of_lance: &str) -> &str {
+    match of_lance {
         "BTree" => "BTREE",
         "Bitmap" => "BITMAP",
         "LabelList" => "LABEL_LIST",
@@ -249,10 +254,30 @@ fn kind(index: &IndexInfo) -> &str {
         "ZoneMap" => "ZONEMAP",
         "BloomFilter" => "BLOOM_FILTER",
         "RTree" => "RTREE",
-        other => other,
+        "Fm" => "FM",
+        vector if VECTOR_KINDS.contains(&vector) => vector,
+        _ => "Unknown",
     }
 }
 
 fn rfc3339(time: SystemTime) -> String {
     format_rfc3339_micros(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_clients_do_not_know_are_unknown() {
+        for (of_lance, name) in [
+            ("BTree", "BTREE"),
+            ("IVF_HNSW_SQ", "IVF_HNSW_SQ"),
+            ("Json", "Unknown"),
+            ("MinHashLsh", "Unknown"),
+            ("Vector", "Unknown"),
+        ] {
+            assert_eq!(kind(of_lance), name);
+        }
+    }
 }
