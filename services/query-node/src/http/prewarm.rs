@@ -86,7 +86,8 @@ pub async fn rows(
         failed => {
             let why = filled.last_error;
             let message = format!("{failed} extents of table `{table}` could not be filled: {why}");
-            Err(Fault::new(Reason::Internal, message).with("table", table).into())
+            // Mostly the store or a node could not be reached; the message says why.
+            Err(Fault::new(Reason::NodeUnavailable, message).with("table", table).into())
         }
     }
 }
