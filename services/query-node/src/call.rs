@@ -436,7 +436,9 @@ impl Call {
                 stage_records.add_to(recording);
                 let code = fault.map_or(tonic::Code::Ok, |fault| fault.reason.code());
                 let code = code_name(code);
-                attributes.push(("rpc.system.name", "grpc".into()));
+                if !self.rpc.is_plain() {
+                    attributes.push(("rpc.system.name", "grpc".into()));
+                }
                 attributes.push(("rpc.response.status_code", code.into()));
                 attributes.extend(fault.map(|it| ("error.type", it.reason.as_str().into())));
                 attributes

@@ -99,6 +99,11 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
+    /// Returns whether this is a kind of plain HTTP calls, rather than an rpc of gRPC.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::HttpQuery | Self::HttpCountRows | Self::HttpDescribe | Self::HttpWarm)
+    }
+
     /// Returns whether the rpc counts as work in progress: a search, a Get, a group of batches of a Lookup, a count, or
     /// a query over plain HTTP until its answer is sent in pieces ([`Call::waits_for_reader`](crate::call::Call)).
     /// Takes, Tunes and Warms do not count: they last for as long as their callers read, which says nothing about the
