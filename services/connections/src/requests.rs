@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Request, Response, Version};
+use http::{HeaderMap, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tonic::Status;
@@ -43,10 +43,10 @@ pub struct CallRule {
 }
 
 /// The calls of a node that are plain HTTP.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct PlainCalls {
-    /// Makes the answer to a call that is refused before its service sees it.
-    pub refuse: fn(Fault) -> Response<Body>,
+    /// Makes the answer to a call that is refused before its service sees it, from the headers of its request.
+    pub refuse: Arc<dyn Fn(Fault, &HeaderMap) -> Response<Body> + Send + Sync>,
 }
 
 /// The effect of a stream on its connection.
@@ -135,10 +135,10 @@ impl Requests {
         &self,
         request: Request<Incoming>,
         rule: CallRule,
-    ) -> Result<(Request<Body>, InFlight), (Fault, Incoming)> {
+    ) -> Result<(Request<Body>, InFlight), (Fault, Request<Incoming>)> {
         let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
             self.memory.count_refused();
-            return Err((memory_full(), request.into_body()));
+            return Err((memory_full(), request));
         };
         let CallRule { message_bytes_max, streams, is_plain } = rule;
         let mut watch = None;
@@ -149,7 +149,7 @@ impl Requests {
                 watch = self.connection.watch();
                 if watch.is_none() {
                     let what = format!("a connection has at most {WATCHES_MAX} watches at a time");
-                    return Err((Fault::new(Reason::Overloaded, what), request.into_body()));
+                    return Err((Fault::new(Reason::Overloaded, what), request));
                 }
                 None
             }
@@ -168,9 +168,9 @@ impl Requests {
         Ok((request, held))
     }
 
-    fn refuse(&self, fault: Fault, rule: CallRule) -> Response<Body> {
-        match self.plain {
-            Some(plain) if rule.is_plain => (plain.refuse)(fault),
+    fn refuse(&self, fault: Fault, rule: CallRule, headers: &HeaderMap) -> Response<Body> {
+        match &self.plain {
+            Some(plain) if rule.is_plain => (plain.refuse)(fault, headers),
             _ => Status::from(fault).into_http(),
         }
     }
@@ -198,21 +198,24 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
         async move {
             let timeout = asked_timeout(request.headers()).map(|asked| asked.min(DEADLINE_MAX));
             let rule = (this.rules)(request.uri().path());
-            if let Some(plain) = this.plain
+            if let Some(plain) = &this.plain
                 && !rule.is_plain
                 && request.version() < Version::HTTP_2
             {
                 // Over HTTP/1.1 the status of an answer that breaks off would be lost.
                 let what = "gRPC is served over HTTP/2 alone; plain HTTP has the paths below /v1/";
-                let refused = (plain.refuse)(Fault::new(Reason::BadProtocol, what));
+                let refused =
+                    (plain.refuse)(Fault::new(Reason::BadProtocol, what), request.headers());
                 let nothing = InFlight::nothing();
                 return Ok(this.end(refused, CallRule { is_plain: true, ..rule }, nothing));
             }
+            let headers = timeout.filter(|_| rule.is_plain).map(|_| request.headers().clone());
             let (request, held) = match this.begin(request, rule) {
                 Ok(begun) => begun,
-                Err((fault, body)) => {
+                Err((fault, request)) => {
+                    let (head, body) = request.into_parts();
                     read_rest(body, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
-                    let refused = this.refuse(fault, rule);
+                    let refused = this.refuse(fault, rule, &head.headers);
                     return Ok(this.end(refused, rule, InFlight::nothing()));
                 }
             };
@@ -221,7 +224,9 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
                 None => answer.await,
                 Some(timeout) => match tokio::time::timeout(timeout, answer).await {
                     Ok(answer) => answer,
-                    Err(_) => Ok(this.refuse(deadline_exceeded(), rule)),
+                    Err(_) => {
+                        Ok(this.refuse(deadline_exceeded(), rule, &headers.unwrap_or_default()))
+                    }
                 },
             };
             let response = answer.unwrap_or_else(|never: Infallible| match never {});

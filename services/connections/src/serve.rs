@@ -145,7 +145,7 @@ pub async fn serve(
             memory: Arc::clone(&options.memory),
             connection: Arc::clone(&connection),
             rules: Arc::clone(&options.rules),
-            plain: options.plain,
+            plain: options.plain.clone(),
         };
         let serving = http.serve_connection(TokioIo::new(carrier), requests).into_owned();
         let (stop, open) = (stop.clone(), open.clone());

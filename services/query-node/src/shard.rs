@@ -157,16 +157,16 @@ async fn serve<H: Health>(
         .map_err(|error| QueryError::Server(error.to_string()))?;
     let memory = Arc::clone(&state.memory);
     let streams_max = small_requests_max(memory.max());
-    let plain = http::routes(Arc::clone(&state));
+    let (plain, of_plain) = (http::plain_calls(Arc::clone(&state)), Arc::clone(&state));
     let service = QueryServiceServer::new(Service(state))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let routes = Routes::new(health).add_service(reflection).add_service(service);
-    let routes = Routes::from(routes.into_axum_router().merge(plain));
+    let routes = Routes::from(http::with_plain_routes(routes.into_axum_router(), of_plain));
     let options = ServeOptions {
         memory,
         rules: Arc::new(call_rule),
-        plain: Some(http::PLAIN_CALLS),
+        plain: Some(plain),
         frame_bytes: None,
         streams_max,
         give_back: Some(process::give_back_memory),

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{DataType, Field, Schema};
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE};
+use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use futures::{StreamExt, stream};
 use spelling::counted;
@@ -36,6 +36,8 @@ pub enum Answer {
     Nothing,
     /// The blob is null.
     Absent,
+    /// The size of the blob, without its bytes.
+    Size(u64),
     /// The blob has none of the bytes that were asked for.
     NoRange {
         /// The blob's size.
@@ -74,6 +76,13 @@ impl Answer {
             Self::Absent => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
+            Self::Size(bytes) => {
+                let mut response = response(Body::empty(), "application/octet-stream");
+                let headers = response.headers_mut();
+                headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+                headers.insert(CONTENT_LENGTH, bytes.into());
                 response
             }
             Self::NoRange { size } => {

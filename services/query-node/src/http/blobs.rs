@@ -44,6 +44,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// The body of a call for whole blobs.
 #[derive(Deserialize)]
 pub struct BlobsBody {
+    pub id: Option<Vec<String>>,
     pub version: Option<u64>,
     pub branch: Option<String>,
     column: String,
@@ -96,6 +97,8 @@ pub struct BlobBytes {
     pub column: String,
     pub row_id: u64,
     pub wanted: Wanted,
+    /// Whether only the blob's size is asked for.
+    pub is_size_only: bool,
 }
 
 /// The bytes of a blob that a call asks for.
@@ -152,7 +155,7 @@ pub async fn blob_bytes(
     asked: BlobBytes,
     mut call: Call,
 ) -> Reply {
-    let BlobBytes { column, row_id, wanted } = asked;
+    let BlobBytes { column, row_id, wanted, is_size_only } = asked;
     let found = async {
         call.take_rows(1)?;
         let addrs = vec![RowAddr::from_u64(row_id)];
@@ -166,6 +169,9 @@ pub async fn blob_bytes(
         Err(error) => return Reply::Whole(Box::new(call), Err(error)),
     };
     let size = blob.size();
+    if is_size_only {
+        return Reply::Whole(Box::new(call), Ok(Answer::Size(size)));
+    }
     let Some(range) = wanted.within(size) else {
         return Reply::Whole(Box::new(call), Ok(Answer::NoRange { size }));
     };

@@ -61,10 +61,8 @@ impl PageRules<'_> {
     /// come from a page whose name leads to the node.
     pub fn origin_of(&self, request: &Parts) -> Result<Option<HeaderValue>, HttpError> {
         let headers = &request.headers;
-        if let Some(origin) = headers.get(ORIGIN) {
-            let is_allowed =
-                self.allowed.iter().any(|it| it.as_str().as_bytes() == origin.as_bytes());
-            return if is_allowed { Ok(Some(origin.clone())) } else { Err(HttpError::WebPage) };
+        if headers.contains_key(ORIGIN) {
+            return self.named_origin(headers).map(Some).ok_or(HttpError::WebPage);
         }
         let authority = request.uri.authority().map(|it| it.as_str().as_bytes());
         let host = authority.or_else(|| headers.get(HOST).map(HeaderValue::as_bytes));
@@ -82,6 +80,13 @@ impl PageRules<'_> {
             // Browsers always send a host.
             _ => Ok(None),
         }
+    }
+
+    /// Returns the origin that a request names, if its page may call the node.
+    pub fn named_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
+        let is_allowed = |it: &WebOrigin| it.as_str().as_bytes() == origin.as_bytes();
+        self.allowed.iter().any(is_allowed).then(|| origin.clone())
     }
 
     /// Returns whether a request reaches its table only if its caller knows a secret, or if the node's certificate has
@@ -112,7 +117,7 @@ pub fn preflight(headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
-    answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST"));
     // Every header may be sent: one that no call knows is ignored.
     if let Some(asked) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());

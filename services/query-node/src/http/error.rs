@@ -1,10 +1,12 @@
 //! Errors of plain HTTP calls: a status, and a body that LanceDB's clients show and Namespace clients parse.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
 use wire::{Fault, Reason};
+
+use super::answer::response;
 
 /// The reason why a plain HTTP call is refused or has failed.
 #[derive(Debug)]
@@ -119,9 +121,8 @@ pub fn refuse(fault: &Fault) -> Response<Body> {
 fn answer(status: StatusCode, error: &str, code: u32) -> Response<Body> {
     // A body of a text and a number can always be written.
     let body = serde_json::to_vec(&ErrorBody { error, code }).unwrap_or_default();
-    let mut answer = Response::new(Body::from(body));
+    let mut answer = response(Body::from(body), "application/json");
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 

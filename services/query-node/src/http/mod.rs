@@ -37,15 +37,16 @@ use access::Permission;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::RANGE;
+use axum::http::header::{CONTENT_TYPE, RANGE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::routing::{any, get};
 use connections::{PlainCalls, read_rest};
 use futures::FutureExt;
+use lake::{ID_DELIMITER, LakeError};
 use serde::Deserialize;
 use tonic::metadata::MetadataMap;
-use wire::{DEADLINE_MAX, Fault, Reason};
+use wire::{Fault, Reason};
 
 use self::answer::{Answer, Reply, response};
 use self::blobs::{BlobBytes, BlobsBody, Wanted};
@@ -72,18 +73,34 @@ const PROTOCOL_VERSION: &str = "0.5.0";
 /// The description of all plain calls, for programs that generate clients and documentation from it.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// The answers to calls that are refused before they reach their service.
-pub const PLAIN_CALLS: PlainCalls =
-    PlainCalls { refuse: |fault| versioned(refuse(&fault), None).map(tonic::body::Body::new) };
+/// Returns the answers to calls that are refused before they reach their service.
+pub fn plain_calls(state: Arc<ShardState>) -> PlainCalls {
+    let refuse = move |fault: Fault, headers: &HeaderMap| {
+        let origin = page_rules(&state).named_origin(headers);
+        completed(refuse(&fault), None, origin, headers.get(REQUEST_ID).cloned())
+            .map(tonic::body::Body::new)
+    };
+    PlainCalls { refuse: Arc::new(refuse) }
+}
 
-/// Returns the routes of all plain calls.
-pub fn routes(state: Arc<ShardState>) -> Router {
-    Router::new()
+/// Adds the routes of all plain calls to those of gRPC.
+pub fn with_plain_routes(grpc: Router, state: Arc<ShardState>) -> Router {
+    let plain = Router::new()
         .route("/healthz", get(health))
         .route("/openapi.json", get(|| async { response(Body::from(OPENAPI), "application/json") }))
         .route("/v1/{*rest}", any(serve))
-        .route("//v1/{*rest}", any(serve))
-        .with_state(state)
+        .with_state(Arc::clone(&state));
+    grpc.merge(plain).fallback(move |request: Request| other_path(Arc::clone(&state), request))
+}
+
+/// Answers a call whose path has no route. A path with several slashes at its start has that of a base URL that ends with
+/// a slash.
+async fn other_path(state: Arc<ShardState>, request: Request) -> Response<Body> {
+    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    match media_type.is_some_and(|it| it.starts_with(b"application/grpc")) {
+        true => tonic::Status::unimplemented("").into_http(),
+        false => serve(State(state), request).await,
+    }
 }
 
 async fn health(State(state): State<Arc<ShardState>>) -> Response<Body> {
@@ -101,13 +118,7 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
     let (parts, body) = request.into_parts();
     let id = parts.headers.get(REQUEST_ID).cloned();
     let (mut version, mut body) = (None, Some(body));
-    let config = &state.shared.config;
-    let rules = PageRules {
-        allowed: &config.browser_origins,
-        has_policy: !state.shared.access.is_open(),
-        has_tls: config.tls.is_some(),
-    };
-    let (origin, answered) = match rules.origin_of(&parts) {
+    let (origin, answered) = match page_rules(&state).origin_of(&parts) {
         Err(refused) => (None, Err(refused)),
         Ok(Some(origin)) if parts.method == Method::OPTIONS => {
             (Some(origin), Ok(browser::preflight(&parts.headers)))
@@ -119,15 +130,21 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
         // answer.
         read_rest(unread, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
     }
-    let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
-    if let Some(origin) = origin {
-        browser::share(&mut response, origin);
-    }
-    if let Some(id) = id {
-        response.headers_mut().insert(REQUEST_ID, id);
-    }
-    response
+    completed(answered.unwrap_or_else(|error| error.answer()), version, origin, id)
 }
+
+fn page_rules(state: &ShardState) -> PageRules<'_> {
+    let config = &state.shared.config;
+    PageRules {
+        allowed: &config.browser_origins,
+        has_policy: !state.shared.access.is_open(),
+        has_tls: config.tls.is_some(),
+    }
+}
+
+/// Maximum duration of a prewarm. LanceDB's clients wait for at most 5 minutes, so they still get the answer that the time
+/// is over.
+const PREWARM_TIME_MAX: Duration = Duration::from_secs(240);
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops. These bytes are
 /// the most that a body may have without its filter and its vectors ([`json_body`]).
@@ -137,12 +154,24 @@ const REFUSED_BYTES_MAX: usize = 1 << 20;
 /// The header with a request's id. The answer repeats it, so that callers can match the two in their logs.
 const REQUEST_ID: &str = "x-request-id";
 
-/// Adds the version of the protocol, and of the table.
-fn versioned(mut response: Response<Body>, version: Option<u64>) -> Response<Body> {
+/// Adds what all answers have: the version of the protocol, and those of the table's version, the origin of the page that
+/// may read the answer and the request's id that there are.
+fn completed(
+    mut response: Response<Body>,
+    version: Option<u64>,
+    origin: Option<HeaderValue>,
+    id: Option<HeaderValue>,
+) -> Response<Body> {
+    if let Some(origin) = origin {
+        browser::share(&mut response, origin);
+    }
     let headers = response.headers_mut();
     headers.insert("phalanx-version", HeaderValue::from_static(PROTOCOL_VERSION));
     if let Some(version) = version {
         headers.insert("x-lancedb-version", version.into());
+    }
+    if let Some(id) = id {
+        headers.insert(REQUEST_ID, id);
     }
     response
 }
@@ -178,7 +207,7 @@ async fn answer(
     };
     let mut call = Service(Arc::clone(state)).begin(rpc, &request).await?;
     if matches!(rpc, Rpc::HttpWarm) {
-        call.context = call.context.with_timeout(DEADLINE_MAX);
+        call.context = call.context.with_timeout(PREWARM_TIME_MAX);
     }
     if let Some(timeout) = timeout {
         call.context = call.context.asked(timeout);
@@ -193,10 +222,12 @@ async fn answer(
             }
             Route::Namespace { namespace, call: asked } => {
                 let listed = call.list();
+                let named = listed.and_then(|()| parse(&body));
+                let named = named.and_then(|body: IdBody| check_id(body.id, &namespace));
                 let find = |()| Namespace::find(state, &call.caller().caller, &namespace);
-                let found = listed.and_then(find);
-                let answer = found.and_then(|found| match asked {
+                let answer = named.and_then(find).and_then(|found| match asked {
                     NamespaceCall::Tables => found.tables(text),
+                    NamespaceCall::AllTables { delimiter } => found.all_tables(text, &delimiter),
                     NamespaceCall::Children => found.children(text),
                     NamespaceCall::Describe => found.describe(),
                     NamespaceCall::Exists => Ok(Answer::Nothing),
@@ -242,30 +273,54 @@ fn unread(error: &axum::Error) -> Fault {
     Fault::new(Reason::Cancelled, "the request ended before its body")
 }
 
-/// The version and the branch that a call names.
+/// Refuses a call whose body names another table or namespace than its path. Some clients send an empty list if they
+/// don't name any.
+fn check_id(of_body: Option<Vec<String>>, of_path: &[impl AsRef<str>]) -> Result<()> {
+    let of_body = of_body.unwrap_or_default();
+    let is_same = of_body.iter().eq(of_path.iter().map(AsRef::as_ref));
+    match of_body.is_empty() || is_same {
+        true => Ok(()),
+        false => Err(QueryError::BadRequest {
+            field: "id",
+            problem: format!(
+                "is {}, and the path names another; send the same one, or none",
+                lake::quoted(&of_body.join(ID_DELIMITER))
+            ),
+        }),
+    }
+}
+
+/// The id in the body of a call of a namespace.
+#[derive(Deserialize)]
+struct IdBody {
+    id: Option<Vec<String>>,
+}
+
+/// The table, the version and the branch that a call names in its body.
 #[derive(Default)]
 struct NamedVersion {
+    id: Option<Vec<String>>,
     version: Option<u64>,
     branch: Option<String>,
 }
 
 impl NamedVersion {
     fn by(query: &QueryBody) -> Self {
-        Self { version: query.version, branch: query.branch.clone() }
+        Self { id: query.id.clone(), version: query.version, branch: query.branch.clone() }
     }
 }
 
 /// The body of a call without a query.
 #[derive(Default, Deserialize)]
 struct TableBody {
+    id: Option<Vec<String>>,
     version: Option<u64>,
     branch: Option<String>,
     predicate: Option<String>,
     /// The predicate, by the name that Namespace clients give it.
     filter: Option<String>,
     tag: Option<String>,
-    #[serde(default)]
-    columns: Vec<String>,
+    columns: Option<Vec<String>>,
     // Not by `flatten`, with which all unknown fields would be kept in memory while the body is read.
     limit: Option<usize>,
     page_token: Option<String>,
@@ -283,6 +338,7 @@ impl TableBody {
 /// The body of a call that explains a query.
 #[derive(Deserialize)]
 struct ExplainBody {
+    id: Option<Vec<String>>,
     query: QueryBody,
 }
 
@@ -321,12 +377,12 @@ impl TableRequest<'_> {
                     Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }
-            TableCall::BlobBytes { ref column, ref row } => {
+            TableCall::BlobBytes { ref column, ref row, is_size_only } => {
                 let opened = async {
-                    let asked = self.blob_bytes(column, row)?;
+                    let asked = self.blob_bytes(column, row, is_size_only)?;
                     let version_named = parameter(self.query, "version").map(number_of);
                     let version_named = version_named.transpose()?;
-                    let named = NamedVersion { version: version_named, branch: None };
+                    let named = NamedVersion { version: version_named, ..Default::default() };
                     Ok((self.open(state, named, &mut call, version).await?, asked))
                 };
                 match opened.boxed().await {
@@ -337,7 +393,8 @@ impl TableRequest<'_> {
             TableCall::Blobs => {
                 let answer = async {
                     let body: BlobsBody = parse(body)?;
-                    let named = NamedVersion { version: body.version, branch: body.branch.clone() };
+                    let (id, branch) = (body.id.clone(), body.branch.clone());
+                    let named = NamedVersion { id, version: body.version, branch };
                     let open = self.open(state, named, &mut call, version).await?;
                     blobs::whole_blobs(state, &open, body, &mut call).await
                 };
@@ -352,13 +409,14 @@ impl TableRequest<'_> {
     }
 
     /// Returns which bytes of which blob the call asks for.
-    fn blob_bytes(&self, column: &str, row: &str) -> Result<BlobBytes> {
+    fn blob_bytes(&self, column: &str, row: &str, is_size_only: bool) -> Result<BlobBytes> {
         if parameter(self.query, "source_uri").is_some() {
             let problem = "blobs that SQL queries name are not served".into();
             return Err(QueryError::NotBuilt { problem });
         }
         let wanted = Wanted::of(self.range.as_deref())?;
-        Ok(BlobBytes { column: column.to_owned(), row_id: number_of(row.to_owned())?, wanted })
+        let row_id = number_of(row.to_owned())?;
+        Ok(BlobBytes { column: column.to_owned(), row_id, wanted, is_size_only })
     }
 
     async fn described(
@@ -369,7 +427,10 @@ impl TableRequest<'_> {
         version: &mut Option<u64>,
     ) -> Result<Answer> {
         let explained = match self.asked {
-            TableCall::ExplainPlan => Some(parse::<ExplainBody>(body)?.query),
+            TableCall::ExplainPlan => {
+                let ExplainBody { id, query } = parse(body)?;
+                Some(QueryBody { id: id.or(query.id), ..query })
+            }
             TableCall::AnalyzePlan => Some(parse::<QueryBody>(body)?),
             _ => None,
         };
@@ -379,11 +440,13 @@ impl TableRequest<'_> {
         }
         let mut body: TableBody = parse(body)?;
         let page = body.page();
-        let named = NamedVersion { version: body.version, branch: body.branch };
+        let named = NamedVersion { id: body.id, version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
             TableCall::PrewarmIndex { index } => prewarm::index(state, &open, index, call).await,
-            TableCall::PrewarmRows => prewarm::rows(state, &open, body.columns, call).await,
+            TableCall::PrewarmRows => {
+                prewarm::rows(state, &open, body.columns.unwrap_or_default(), call).await
+            }
             TableCall::Exists => Ok(Answer::Nothing),
             TableCall::CountRows => {
                 let predicate = body.predicate.or(body.filter);
@@ -425,10 +488,17 @@ impl TableRequest<'_> {
     ) -> Result<Arc<OpenTable>> {
         let branch = named.branch.or_else(|| parameter(self.query, "branch")).unwrap_or_default();
         let branch = branch.as_str();
+        let of_path: Vec<&str> = self.name.split(ID_DELIMITER).collect();
+        check_id(named.id, &of_path)?;
         let wanted = named.version.unwrap_or(0);
         let asked = AskedVersion { table: self.name, branch, version: wanted };
         let mut open = self.authorized(asked, call).await?;
         let catalog = &state.shared.catalog;
+        if named.version == Some(0) {
+            // Versions begin with 1; within this crate, 0 stands for the latest one.
+            let (uri, latest) = (open.table.uri().to_owned(), open.version());
+            return Err(LakeError::VersionNotFound { uri, version: 0, latest }.into());
+        }
         if wanted == 0 && self.freshness.is_behind(open.version(), catalog.looked_at(&open).await) {
             let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;

@@ -74,6 +74,24 @@ impl<'a> Namespace<'a> {
         answer(json!({ "tables": names, "page_token": next }))
     }
 
+    /// Lists all tables in the namespace, however deep, from the one after the query's `page_token` on. The parts of
+    /// their ids are joined by `delimiter`.
+    pub fn all_tables(&self, query: &str, delimiter: &str) -> Result<Answer> {
+        let page = Page::default().or_by(query)?;
+        let limit = page.limit().unwrap_or(PAGE_MAX).min(PAGE_MAX);
+        // The names that [`tables`](Self::tables) would have in each namespace.
+        let is_shown = |id: &str| match id.rsplit_once(ID_DELIMITER) {
+            None => is_table_name(id),
+            Some((namespace, name)) => is_namespace_id(namespace) && is_table_name(name),
+        };
+        let mut ids = self.names_if(is_shown, page.after(), limit + 1);
+        let has_more = ids.len() > limit;
+        ids.truncate(limit);
+        let next = ids.last().filter(|_| has_more).cloned();
+        let ids: Vec<_> = ids.iter().map(|id| id.replace(ID_DELIMITER, delimiter)).collect();
+        answer(json!({ "tables": ids, "page_token": next }))
+    }
+
     /// Lists the namespaces directly in the namespace, by the last parts of their ids, from the one after the query's
     /// `page_token` on.
     pub fn children(&self, query: &str) -> Result<Answer> {

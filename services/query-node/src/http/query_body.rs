@@ -12,6 +12,8 @@ use crate::stages::{NPROBES, VECTORS_MAX};
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct QueryBody {
+    /// The parts of the table's id, as Namespace clients repeat them.
+    pub id: Option<Vec<String>>,
     /// The number of rows; without a limit LanceDB's clients send 2⁶³ − 1.
     pub k: Option<u64>,
     #[serde(default, deserialize_with = "vectors")]
@@ -86,21 +88,16 @@ pub enum Vectors {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Ordered {
     column_name: String,
-    #[serde(default = "yes")]
-    ascending: bool,
-    #[serde(default)]
-    nulls_first: bool,
+    ascending: Option<bool>,
+    nulls_first: Option<bool>,
 }
 
 impl From<Ordered> for OrderBy {
     fn from(ordered: Ordered) -> Self {
         let Ordered { column_name, ascending, nulls_first } = ordered;
-        Self { column: column_name, is_descending: !ascending, nulls_first }
+        let is_descending = ascending == Some(false);
+        Self { column: column_name, is_descending, nulls_first: nulls_first.unwrap_or(false) }
     }
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// Reads vectors in any of their forms: `[]`, `[1.0, …]`, `[[1.0, …], …]`, `{"single_vector": [1.0, …]}`,

@@ -42,10 +42,15 @@ pub enum Route {
 }
 
 /// A call of one namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceCall {
     /// Lists the tables directly in it.
     Tables,
+    /// Lists all tables in it, however deep, by their ids.
+    AllTables {
+        /// The delimiter of ids in the answer.
+        delimiter: String,
+    },
     /// Lists the namespaces directly in it.
     Children,
     Describe,
@@ -83,6 +88,8 @@ pub enum TableCall {
     BlobBytes {
         column: String,
         row: String,
+        /// Whether only their number is asked for.
+        is_size_only: bool,
     },
 }
 
@@ -99,6 +106,7 @@ struct Parts<'a> {
     id: Vec<String>,
     named: PathParts<'a>,
     dialect: Dialect,
+    delimiter: &'a str,
 }
 
 /// The parts of a request's path in the places of `{index}`, `{column}` and `{row}`; empty if the path has no such
@@ -115,12 +123,22 @@ const fn of_table(path: &'static str, route: fn(Parts<'_>) -> Route) -> Served {
     Served { method: Method::POST, path, route }
 }
 
+const BLOB_BYTES: &str = "/v1/table/{id}/blob/{column}/{row}/bytes";
+
 /// The paths that are served. `openapi.json` describes each.
-static SERVED: [Served; 23] = [
+static SERVED: [Served; 24] = [
     Served {
         method: Method::GET,
         path: "/v1/table",
-        route: |_| Route::Namespace { namespace: Vec::new(), call: NamespaceCall::Tables },
+        route: |parts| Route::Namespace {
+            namespace: Vec::new(),
+            call: match parts.dialect {
+                Dialect::LanceDb => NamespaceCall::Tables,
+                Dialect::Namespace => {
+                    NamespaceCall::AllTables { delimiter: parts.delimiter.to_owned() }
+                }
+            },
+        },
     },
     Served {
         method: Method::GET,
@@ -165,20 +183,19 @@ static SERVED: [Served; 23] = [
     }),
     of_table("/v1/table/{id}/page_cache/prewarm", |parts| parts.call(TableCall::PrewarmRows)),
     of_table("/v1/table/{id}/fetch_blobs", |parts| parts.call(TableCall::Blobs)),
-    Served {
-        method: Method::GET,
-        path: "/v1/table/{id}/blob/{column}/{row}/bytes",
-        route: |parts| {
-            let PathParts { column, row, .. } = parts.named;
-            let (column, row) = (column.to_owned(), row.to_owned());
-            parts.call(TableCall::BlobBytes { column, row })
-        },
-    },
+    Served { method: Method::GET, path: BLOB_BYTES, route: |parts| parts.blob_bytes(false) },
+    Served { method: Method::HEAD, path: BLOB_BYTES, route: |parts| parts.blob_bytes(true) },
 ];
 
 impl Parts<'_> {
     fn call(self, call: TableCall) -> Route {
         Route::Table { name: self.id.join(ID_DELIMITER), call, dialect: self.dialect }
+    }
+
+    fn blob_bytes(self, is_size_only: bool) -> Route {
+        let PathParts { column, row, .. } = self.named;
+        let (column, row) = (column.to_owned(), row.to_owned());
+        self.call(TableCall::BlobBytes { column, row, is_size_only })
     }
 }
 
@@ -218,8 +235,9 @@ pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpErro
         .map(|part| percent_decode_str(part).decode_utf8_lossy())
         .collect();
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-    let served = SERVED.iter().find_map(|served| Some((served, served.matches(&parts)?)));
-    let Some((served, (id, named))) = served else {
+    let of_path = || SERVED.iter().filter_map(|served| Some((served, served.matches(&parts)?)));
+    let of_method = of_path().find(|(served, _)| served.method == *method);
+    let Some((served, (id, named))) = of_method.or_else(|| of_path().next()) else {
         return Err(match parts.first() {
             Some(&"v1") => HttpError::not_built(path),
             _ => HttpError::NoSuchPath(path.to_owned()),
@@ -229,7 +247,7 @@ pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpErro
         return Err(HttpError::Method { path: path.to_owned(), wanted: served.method.clone() });
     }
     let dialect = if path.ends_with('/') { Dialect::LanceDb } else { Dialect::Namespace };
-    Ok((served.route)(Parts { id: ids(id, delimiter), named, dialect }))
+    Ok((served.route)(Parts { id: ids(id, delimiter), named, dialect, delimiter }))
 }
 
 /// Splits an id into its parts.
@@ -296,14 +314,16 @@ mod tests {
             assert_eq!(post(path).ok(), expected, "{path}");
         }
         let get = |path| route(&Method::GET, path, "").ok();
-        let bytes = TableCall::BlobBytes { column: "s.image".into(), row: "7".into() };
-        assert_eq!(
-            get("/v1/table/t/blob/s%2Eimage/7/bytes"),
-            table("t", bytes, Dialect::Namespace)
-        );
+        let path = "/v1/table/t/blob/s%2Eimage/7/bytes";
+        for (method, is_size_only) in [(Method::GET, false), (Method::HEAD, true)] {
+            let (column, row) = ("s.image".into(), "7".into());
+            let bytes = TableCall::BlobBytes { column, row, is_size_only };
+            let found = route(&method, path, "").ok();
+            assert_eq!(found, table("t", bytes, Dialect::Namespace));
+        }
         for (path, expected) in [
             ("/v1/table/", namespace(&[], NamespaceCall::Tables)),
-            ("//v1/table", namespace(&[], NamespaceCall::Tables)),
+            ("//v1/table", namespace(&[], NamespaceCall::AllTables { delimiter: "$".into() })),
             ("/v1/namespace/a/table/list", namespace(&["a"], NamespaceCall::Tables)),
             ("/v1/namespace/a/list", namespace(&["a"], NamespaceCall::Children)),
         ] {
@@ -339,5 +359,6 @@ mod tests {
         assert!(matches!(error(Method::POST, "/v1/jobs/list"), HttpError::NotBuilt { .. }));
         let wrong = error(Method::GET, "/v1/table/t/query/");
         assert!(matches!(&wrong, HttpError::Method { wanted, .. } if *wanted == Method::POST));
+        assert!(matches!(error(Method::HEAD, "/v1/table"), HttpError::Method { .. }));
     }
 }

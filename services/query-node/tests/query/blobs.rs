@@ -13,6 +13,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema};
 use bytesize::ByteSize;
 use client::query::SearchRequest;
+use hyper::Method;
 use lance::Dataset;
 use lance::blob::{BlobArrayBuilder, blob_field};
 use lance::dataset::WriteParams;
@@ -22,7 +23,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::{Answer, get_with, post};
+use crate::http::{Answer, get_with, post, request, send};
 use crate::keys::with_metrics;
 use crate::node::{config, metrics, serve, serve_with};
 use crate::operate::metric;
@@ -278,6 +279,16 @@ async fn ranges_of_one_blob() {
             assert_eq!(answer.status.as_u16(), 416);
             assert_eq!(answer.headers["content-range"], of.as_str());
         }
+        for (row, status, bytes) in
+            [(2, 200, size.to_string()), (1, 200, "0".into()), (0, 204, "0".into())]
+        {
+            let path = format!("/v1/table/t/blob/image/{row}/bytes");
+            let answer = send(&node, request(Method::HEAD, &path, "")).await;
+            let length =
+                answer.headers.get("content-length").map_or("0", |it| it.to_str().unwrap());
+            assert_eq!((answer.status.as_u16(), length), (status, &*bytes), "{row}");
+            assert!(answer.body.is_empty() && answer.version.is_some());
+        }
         let empty = bytes(&node, 1, None).await;
         assert_eq!((empty.status.as_u16(), empty.body.len()), (200, 0));
         for (row, range, said) in [
@@ -291,6 +302,8 @@ async fn ranges_of_one_blob() {
         }
         let path = "/v1/table/t/blob/image/x/bytes";
         assert_eq!(get_with(&node, path, &[]).await.status.as_u16(), 400);
+        let path = "/v1/table/t/blob/image/2/bytes?version=0";
+        assert_eq!(get_with(&node, path, &[]).await.status.as_u16(), 404);
         let path = "/v1/table/t/blob/image/2/bytes?version=1&branch=none";
         assert_eq!(get_with(&node, path, &[]).await.status.as_u16(), 404);
     }

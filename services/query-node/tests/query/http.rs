@@ -7,9 +7,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type, Int64Type, UInt64Type};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -70,15 +71,31 @@ pub async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     let stream = TcpStream::connect(node.local_addr()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let driving = tokio::spawn(connection);
-    let response: Response<_> = sender.send_request(request).await.unwrap();
+    let answer = received(sender.send_request(request).await.unwrap()).await;
+    driving.abort();
+    answer
+}
+
+async fn received(response: Response<Incoming>) -> Answer {
     let header = |name: &str| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
     assert_eq!(header("phalanx-version").as_deref(), Some("0.5.0"));
     let (status, media_type) = (response.status(), header("content-type").unwrap_or_default());
     let version = header("x-lancedb-version").map(|it| it.parse().unwrap());
     let headers = response.headers().clone();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    driving.abort();
     Answer { status, version, media_type, headers, body }
+}
+
+/// Sends a GET over HTTP/2, as LanceDB's clients do if the connection has TLS.
+async fn send_by_http2(node: &QueryNode, path: &str) -> Answer {
+    let stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let driving = tokio::spawn(connection);
+    let uri = format!("http://node{path}");
+    let answer = received(sender.send_request(request(Method::GET, &uri, "")).await.unwrap()).await;
+    driving.abort();
+    answer
 }
 
 pub fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
@@ -276,6 +293,18 @@ async fn bad_requests_say_what_is_wrong() {
         ("/v1/table/u/query/", json!({}), 404, 4, "no table `u` is served here"),
         ("/v1/table/a$t/query/", json!({}), 404, 4, "no table `a$t` is served here"),
         ("/v1/table/t/describe/", json!({"version": 99}), 404, 11, "<t> has no version 99"),
+        ("/v1/table/t/describe/", json!({"version": 0}), 404, 11, "<t> has no version 0"),
+        ("/v1/table/t/query/", json!({"version": 0}), 404, 11, "<t> has no version 0"),
+        ("/v1/table/t/describe", json!({"id": ["u"]}), 400, 13, "`id` is `u`, and the path names"),
+        ("/v1/table/t/query", json!({"id": ["a", "t"], "k": 1}), 400, 13, "`id` is `a$t`"),
+        ("/v1/namespace/$/exists", json!({"id": ["a"]}), 400, 13, "`id` is `a`"),
+        (
+            "/v1/table/t/explain_plan",
+            json!({"id": ["u"], "query": {"k": 1}}),
+            400,
+            13,
+            "`id` is `u`",
+        ),
         ("/v1/table/t/tags/version/", json!({"tag": "x"}), 404, 8, "table `t` has no tag `x`"),
         ("/v1/table/t/index/x/stats/", json!({}), 404, 6, "table `t` has no index `x`"),
         ("/v1/table/t/query/", json!({"branch": "b"}), 404, 22, "<t> has no branch `b`"),
@@ -348,6 +377,12 @@ async fn bad_requests_say_what_is_wrong() {
         assert!(error.contains(said), "{path} {body}: {error}");
     }
     assert_eq!(get(&node, "/v1/table/t/query/").await.error().0, 405);
+    for body in [json!({"id": ["t"], "k": 1}), json!({"id": [], "k": 1}), json!({"id": null})] {
+        assert_eq!(post(&node, "/v1/table/t/count_rows", body).await.status, 200);
+    }
+    // A base URL may end with slashes.
+    assert_eq!(get(&node, "///v1/table/").await.json()["tables"], json!(["t"]));
+    assert_eq!(send_by_http2(&node, "/api/v1/table/").await.error().0, 404);
     // The connection stays usable after a refusal: the body is read to its end.
     let stream = TcpStream::connect(node.local_addr()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -30,6 +30,15 @@ async fn pages_of_allowed_origins_are_answered_and_no_others() {
     assert_eq!(failed, (404, shared.clone(), None));
     let preflight = asked(Method::OPTIONS, "/v1/table/t/query/", app).await;
     assert_eq!(preflight, (204, shared, Some("x-api-key, content-type".into())));
+    // A call that is refused before it reaches its service.
+    let grpc = "/bireme.query.v1.QueryService/Status";
+    let mut early = request(Method::POST, grpc, "");
+    early.headers_mut().insert("origin", app.parse().unwrap());
+    early.headers_mut().insert("x-request-id", "seven".parse().unwrap());
+    let early = send(&node, early).await;
+    assert_eq!(early.status, 400);
+    assert_eq!(early.headers["access-control-allow-origin"], app);
+    assert_eq!(early.headers["x-request-id"], "seven");
     for method in [Method::GET, Method::OPTIONS] {
         let refused = asked(method, "/v1/table/", "https://evil.example.com").await;
         assert_eq!(refused, (403, None, None));

@@ -65,6 +65,9 @@ async fn tables_of_namespaces_are_served_by_their_ids() {
     let listed = async |path: &str| get(&node, path).await.json();
     for (path, expected) in [
         ("/v1/table/", tables(&["root"])),
+        // Namespace clients list the tables of all namespaces by this path.
+        ("/v1/table", tables(&["a$b$t", "a$t", "root"])),
+        ("/v1/table?delimiter=.", tables(&["a.b.t", "a.t", "root"])),
         ("/v1/namespace/$/table/list", tables(&["root"])),
         ("/v1/namespace/a/table/list", tables(&["t"])),
         ("/v1/namespace/a$b/table/list", tables(&["t"])),
@@ -76,6 +79,9 @@ async fn tables_of_namespaces_are_served_by_their_ids() {
     ] {
         assert_eq!(listed(path).await, expected, "{path}");
     }
+    let first = listed("/v1/table?limit=2&delimiter=.").await;
+    assert_eq!(first, json!({ "tables": ["a.b.t", "a.t"], "page_token": "a$t" }));
+    assert_eq!(listed("/v1/table?page_token=a$t").await, tables(&["root"]));
     let first = listed("/v1/namespace/$/list?limit=1").await;
     assert_eq!(first, json!({ "namespaces": ["a"], "page_token": "a" }));
     let second = listed("/v1/namespace/$/list?limit=1&page_token=a").await;
