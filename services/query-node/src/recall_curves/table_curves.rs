@@ -73,7 +73,8 @@ impl TableCurves {
     }
 
     /// Looks for curves of `table`, unless that was done less than `every` ago. Waits for a call that is in progress.
-    /// If the store does not answer, the known curves stay.
+    /// If the store does not answer, the known curves stay, and files that the configuration names are read all the
+    /// same.
     pub async fn look(&self, table: &Table, every: Duration) {
         let mut looked = self.looked.lock().await;
         if looked.at.is_some_and(|at| at.elapsed() < every) {
@@ -91,12 +92,26 @@ impl TableCurves {
         looked.fault = fault;
     }
 
+    /// Reads the files that are new, and publishes all curves that are known then, also if some files can't be read.
+    ///
+    /// Errors: the first one of the store.
     async fn read_new(&self, table: &Table, looked: &mut Looked) -> Result<(), LakeError> {
         for path in &self.files {
             self.read_given(path, looked).await;
         }
+        let read = self.read_beside(table, looked).await;
+        self.publish(looked);
+        read
+    }
+
+    /// Reads the files beside the table that are new, and forgets those that are gone. A file that can't be read is
+    /// tried again by the next call.
+    ///
+    /// Errors: the first one of the store.
+    async fn read_beside(&self, table: &Table, looked: &mut Looked) -> Result<(), LakeError> {
         let files = CurveFiles::of(table).await?;
         let names = files.list().await?;
+        let mut read = Ok(());
         for name in &names {
             let path = files.path_of(name);
             if looked.files.contains_key(&path) {
@@ -106,13 +121,21 @@ impl TableCurves {
                 Ok(None) => continue,
                 Ok(Some(curve)) => Some(self.read(&path, curve)),
                 Err(CurveFileError::Refused(error)) => self.refuse(&path, &error),
-                Err(CurveFileError::Table(error)) => return Err(error),
+                Err(CurveFileError::Table(error)) => {
+                    read = read.and(Err(error));
+                    continue;
+                }
             };
             looked.files.insert(path, (0, curve));
         }
         let present: Vec<String> = names.iter().map(|name| files.path_of(name)).collect();
         let given = |path: &String| self.files.iter().any(|it| it.display().to_string() == *path);
         looked.files.retain(|path, _| present.contains(path) || given(path));
+        read
+    }
+
+    /// Makes the curves in `looked` those that are known.
+    fn publish(&self, looked: &Looked) {
         let curves = looked.files.values().filter_map(|(_, curve)| curve.clone());
         let mut curves: Vec<_> = curves.collect();
         // The newest ones first.
@@ -123,7 +146,6 @@ impl TableCurves {
         if is_new {
             self.known.store(Arc::new(curves));
         }
-        Ok(())
     }
 
     /// Reads a file that the configuration names, and takes its curve if the contents have changed. A file that can't

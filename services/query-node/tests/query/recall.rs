@@ -253,14 +253,27 @@ async fn a_file_that_the_configuration_names_is_used_without_one_beside_the_tabl
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.curve");
     std::fs::write(&file, encode(&curve).unwrap()).unwrap();
-    let mut config = with_metrics(config(&[("t", &table)]));
-    let files = vec![folder.path().join("missing.curve"), file];
-    config.tables.get_mut("t").unwrap().recall_curves = files;
-    let (node, client) = serve_with(config).await;
-    node.ready().await;
+    let start = async || {
+        let mut config = with_metrics(config(&[("t", &table)]));
+        let files = vec![folder.path().join("missing.curve"), file.clone()];
+        config.tables.get_mut("t").unwrap().recall_curves = files;
+        let (node, client) = serve_with(config).await;
+        node.ready().await;
+        (node, client)
+    };
+    let (node, client) = start().await;
     assert!(detail(&client, wants(0.8)).await.unwrap().contains("for recall 0.8"));
     assert!(described(&client).await.unwrap().questions_given);
-    assert!(!Path::new(&table.uri).join("_bireme").exists());
+    let beside = Path::new(&table.uri).join("_bireme");
+    assert!(!beside.exists());
+    drop((node, client));
+    // The store can't list the folder beside the table.
+    std::fs::create_dir(&beside).unwrap();
+    std::os::unix::fs::symlink("recall", beside.join("recall")).unwrap();
+    let files = CurveFiles::of(&lake().open(&table.uri).await.unwrap()).await.unwrap();
+    assert!(files.list().await.is_err());
+    let (_node, client) = start().await;
+    assert!(detail(&client, wants(0.8)).await.unwrap().contains("for recall 0.8"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
