@@ -167,17 +167,22 @@ impl Partitions {
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<DistanceHit>> {
         let nprobes = nprobes.max(1);
-        let wanted = Wanted { vector, k, distances, ef };
-        let mut found = self.probe(&wanted, 0..nprobes, selected).await?;
+        let wanted = self.wanted(vector, k, distances, ef)?;
+        let mut rankings = self.rank(&wanted, nprobes)?;
+        let mut found = self.probe(&wanted, &rankings, 0..nprobes, selected).await?;
         if let Some(selected) = selected {
             let covered = selected.covered.load(Relaxed);
             let enough = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
             let all = self.partitions_max();
             let most = all.min(nprobes_max);
             let mut probed = nprobes;
+            if found.len() < enough && probed < most {
+                rankings = self.rank_further(&wanted, &rankings, most)?;
+            }
             while found.len() < enough && probed < most {
                 let next = further_probes(probed, found.len(), enough).min(most);
-                found.extend(self.probe(&wanted, probed..next, Some(selected)).await?);
+                let ranks = probed..next;
+                found.extend(self.probe(&wanted, &rankings, ranks, Some(selected)).await?);
                 keep_nearest(&mut found, k);
                 probed = next;
             }
@@ -198,8 +203,9 @@ impl Partitions {
         Probes { nprobes, ef, .. }: Probes,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<DistanceHit>> {
-        let wanted = Wanted { vector, k, distances, ef };
-        let found = self.probe(&wanted, 0..nprobes.max(1), selected).await?;
+        let wanted = self.wanted(vector, k, distances, ef)?;
+        let rankings = self.rank(&wanted, nprobes)?;
+        let found = self.probe(&wanted, &rankings, 0..nprobes.max(1), selected).await?;
         self.hits(&found)
     }
 
@@ -220,12 +226,13 @@ impl Partitions {
         k: usize,
         nprobes: &[usize],
     ) -> Result<Vec<Rung>> {
-        let vector = Arc::clone(vector);
-        let wanted = Wanted { vector, k, distances: (None, None), ef: None };
+        let wanted = self.wanted(Arc::clone(vector), k, (None, None), None)?;
+        let rankings = self.rank(&wanted, nprobes.last().copied().unwrap_or_default())?;
         let mut rungs = Vec::with_capacity(nprobes.len());
         let (mut hits, mut compared, mut probed) = (Vec::new(), 0, 0);
         for next in nprobes.iter().copied() {
-            let (new, rows) = self.probe_and_count(&wanted, probed..next, None).await?;
+            let ranks = probed..next;
+            let (new, rows) = self.probe_and_count(&wanted, &rankings, ranks, None).await?;
             hits.extend(self.hits(&new)?);
             // Both parts are sorted already, and this sort only merges them.
             hits.sort_by(DistanceHit::rank);
@@ -236,44 +243,73 @@ impl Partitions {
         Ok(rungs)
     }
 
+    /// Prepares a search for the `k` rows nearest to `vector`.
+    fn wanted(
+        &self,
+        vector: ArrayRef,
+        k: usize,
+        distances: (Option<f32>, Option<f32>),
+        ef: Option<usize>,
+    ) -> Result<Wanted> {
+        let normalized = match self.segments.iter().any(is_cosine) {
+            true => Some(normalize_arrow(&vector)?.0),
+            false => None,
+        };
+        Ok(Wanted { vector, normalized, k, distances, ef })
+    }
+
+    /// Ranks the nearest `nprobes` partitions of each segment.
+    fn rank(&self, wanted: &Wanted, nprobes: usize) -> Result<Vec<Ranking>> {
+        let mut rankings: Vec<Ranking> = Vec::with_capacity(self.segments.len());
+        for (at, segment) in self.segments.iter().enumerate() {
+            let ranking = match self.ranked_like[at] {
+                first if first < at => rankings[first].clone(),
+                _ => Ranking::of(segment.index.as_ref(), &self.query(segment, wanted, nprobes))?,
+            };
+            rankings.push(ranking);
+        }
+        Ok(rankings)
+    }
+
+    /// Continues the rankings `first`, of the partitions that were searched already, up to `nprobes` partitions of each
+    /// segment.
+    fn rank_further(
+        &self,
+        wanted: &Wanted,
+        first: &[Ranking],
+        nprobes: usize,
+    ) -> Result<Vec<Ranking>> {
+        let rankings = self.rank(wanted, nprobes)?;
+        Ok(first.iter().zip(&rankings).map(|(first, further)| first.continued(further)).collect())
+    }
+
     /// Returns the `k` nearest rows, in no particular order, of the partitions whose ranks are in `ranks`. A
-    /// partition's rank is its position among its segment's partitions by distance from `vector`; that of the nearest
-    /// is 0.
+    /// partition's rank is its position in its segment's ranking in `rankings`; that of the nearest is 0.
     async fn probe(
         &self,
         wanted: &Wanted,
+        rankings: &[Ranking],
         ranks: Range<usize>,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<Neighbor>> {
-        Ok(self.probe_and_count(wanted, ranks, selected).await?.0)
+        Ok(self.probe_and_count(wanted, rankings, ranks, selected).await?.0)
     }
 
     /// Like [`probe`](Self::probe), and also returns the number of rows in the partitions.
     async fn probe_and_count(
         &self,
         wanted: &Wanted,
+        rankings: &[Ranking],
         ranks: Range<usize>,
         selected: Option<&SelectedByIndex>,
     ) -> Result<(Vec<Neighbor>, u64)> {
-        let normalized = match self.segments.iter().any(is_cosine) {
-            true => Some(normalize_arrow(&wanted.vector)?.0),
-            false => None,
-        };
-        let mut rankings: Vec<Ranking> = Vec::with_capacity(self.segments.len());
         let mut searches = Vec::with_capacity(self.segments.len());
         let mut rows = 0;
-        for (at, segment) in self.segments.iter().enumerate() {
-            let normalized = normalized.as_ref().filter(|_| is_cosine(segment));
-            let key = Arc::clone(normalized.unwrap_or(&wanted.vector));
-            let query = self.query(segment, key, wanted, ranks.end);
-            let ranking = match self.ranked_like[at] {
-                first if first < at => rankings[first].clone(),
-                _ => Ranking::of(segment.index.as_ref(), &query)?,
-            };
-            rankings.push(ranking.clone());
-            rows += segment.rows_in(&ranking, &ranks);
+        for (at, (segment, ranking)) in self.segments.iter().zip(rankings).enumerate() {
+            rows += segment.rows_in(ranking, &ranks);
+            let query = self.query(segment, wanted, ranks.end);
             let selection = selected.map_or(&segment.live, |selected| &selected.segments[at]);
-            searches.push(segment.search(query, ranking, ranks.clone(), selection));
+            searches.push(segment.search(query, ranking.clone(), ranks.clone(), selection));
         }
         let mut found = match searches.len() {
             1 => searches.remove(0).await?,
@@ -283,12 +319,13 @@ impl Partitions {
         Ok((found, rows))
     }
 
-    fn query(&self, segment: &Segment, key: ArrayRef, wanted: &Wanted, nprobes: usize) -> Query {
+    fn query(&self, segment: &Segment, wanted: &Wanted, nprobes: usize) -> Query {
         let nprobes = probes_of(segment, nprobes);
+        let normalized = wanted.normalized.as_ref().filter(|_| is_cosine(segment));
         let (lower_bound, upper_bound) = wanted.distances;
         Query {
             column: self.column.clone(),
-            key,
+            key: Arc::clone(normalized.unwrap_or(&wanted.vector)),
             k: wanted.k,
             lower_bound,
             upper_bound,
@@ -332,6 +369,8 @@ pub(crate) struct Probes {
 /// The parameters of a search of partitions.
 struct Wanted {
     vector: ArrayRef,
+    /// The vector with length 1, if the metric of a segment is cosine.
+    normalized: Option<ArrayRef>,
     k: usize,
     distances: (Option<f32>, Option<f32>),
     ef: Option<usize>,

@@ -6,6 +6,7 @@
 //! searched for more rows without a mask, and the rows that are not selected are dropped. If too few remain, the
 //! partitions are searched again with the mask. Either way the result is the nearest selected rows of the partitions.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,6 +58,20 @@ impl Ranking {
     pub fn of(index: &dyn VectorIndex, query: &Query) -> Result<Self> {
         let (partitions, distances) = index.find_partitions(query)?;
         Ok(Self { partitions: Arc::new(partitions), distances: Arc::new(distances) })
+    }
+
+    /// Returns this ranking, followed by those partitions of `further` that it lacks. Partitions at equal distances have
+    /// no particular order, so a longer ranking need not begin with a shorter one.
+    pub fn continued(&self, further: &Self) -> Self {
+        let first: HashSet<u32> = self.partitions.values().iter().copied().collect();
+        let further = further.partitions.values().iter().zip(further.distances.values());
+        let further = further.filter(|(partition, _)| !first.contains(partition));
+        let (partitions, distances): (Vec<u32>, Vec<f32>) =
+            further.map(|(partition, distance)| (*partition, *distance)).unzip();
+        Self {
+            partitions: Arc::new([self.partitions.values(), &partitions[..]].concat().into()),
+            distances: Arc::new([self.distances.values(), &distances[..]].concat().into()),
+        }
     }
 
     /// Returns the partitions at the positions `ranks`.
@@ -181,6 +196,20 @@ impl PreFilter for Selected {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_continued_ranking_has_every_partition_once_and_begins_as_before() {
+        let ranking = |ids: &[u32], distances: &[f32]| Ranking {
+            partitions: Arc::new(ids.to_vec().into()),
+            distances: Arc::new(distances.to_vec().into()),
+        };
+        // Partitions 1 to 4 are equally far, and the longer ranking has them in another order.
+        let first = ranking(&[7, 3, 1], &[0.5, 1.0, 1.0]);
+        let all = ranking(&[7, 4, 3, 2, 1, 9], &[0.5, 1.0, 1.0, 1.0, 1.0, 2.0]);
+        let continued = first.continued(&all);
+        assert_eq!(continued.partitions.values(), &[7, 3, 1, 4, 2, 9]);
+        assert_eq!(continued.distances.values(), &[0.5, 1.0, 1.0, 1.0, 1.0, 2.0]);
+    }
 
     #[test]
     fn the_nearest_are_kept() {
