@@ -186,8 +186,10 @@ impl Partitions {
                 keep_nearest(&mut found, k);
                 probed = next;
             }
-            if found.len() < enough && probed >= all && distances == (None, None) {
-                // All partitions were searched: the other rows have no vector.
+            let is_all = probed >= all && distances == (None, None) && self.is_flat();
+            if found.len() < enough && is_all && !found.is_empty() {
+                // All rows of all partitions were compared: the other rows have no vector. If none was found, the query
+                // vector may be the reason.
                 selected.covered.store(found.len() as u64, Relaxed);
             }
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow::array::{
-    Array, ArrayRef, FixedSizeListArray, Float32Array, Int8Array, RecordBatch, UInt8Array,
+    Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Int8Array, RecordBatch, UInt8Array,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field, Fields, Float16Type};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use lance_core::datatypes::format_field_path;
@@ -30,6 +30,11 @@ use crate::table::Table;
 /// The number of rows whose vectors Lance reads at once to compare them exactly. The list of a late-interaction model
 /// has some 50 KB, so these rows take some 13 MB.
 const REFINED_ROWS_AT_ONCE: usize = 256;
+
+/// Maximum sum of the squares of a query vector's numbers. Lance leaves out rows whose distance is infinite, or the
+/// largest 32-bit float. The square of a Euclidean distance is at most twice the sum of the squares of both vectors, so
+/// it is finite for all vectors within this bound.
+const SQUARES_MAX: f64 = f32::MAX as f64 / 4.0;
 
 /// The way in which a vector search runs.
 pub enum VectorRoute<'a> {
@@ -424,8 +429,16 @@ impl Table {
                 Arc::new(Int8Array::from_iter_values(vector.iter().map(|x| *x as i8)))
             }
             _ => {
+                check_length(vector, expected).map_err(bad)?;
                 let floats = Float32Array::from(vector.to_vec());
-                cast(&floats, &element).map_err(|error| bad(error.to_string()))?
+                let numbers = cast(&floats, &element).map_err(|error| bad(error.to_string()))?;
+                if let Some(at) = infinite_half(&numbers) {
+                    return Err(bad(format!(
+                        "column {column:?} holds 16-bit floats, of at most 65504, and the vector's number {at} is {}",
+                        vector[at]
+                    )));
+                }
+                numbers
             }
         };
         if numbers.len() == expected {
@@ -436,6 +449,27 @@ impl Table {
         let list = FixedSizeListArray::try_new(item, dimension, numbers, None);
         Ok(Arc::new(list.map_err(|error| bad(error.to_string()))?))
     }
+}
+
+/// Checks that each of the vectors in `numbers`, which have `dimension` numbers, is so short that distances to it are
+/// finite. Otherwise, returns what is wrong.
+fn check_length(numbers: &[f32], dimension: usize) -> std::result::Result<(), String> {
+    for vector in numbers.chunks(dimension) {
+        let squares: f64 = vector.iter().map(|&number| f64::from(number).powi(2)).sum();
+        if squares > SQUARES_MAX {
+            return Err(format!(
+                "the squares of the vector's numbers add up to {squares:.1e}, and at most {SQUARES_MAX:.1e} can be \
+                 compared; divide the numbers, and those of the column, by a common factor"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the position of a number that is infinite as a 16-bit float; `None` if `numbers` are not 16-bit floats.
+fn infinite_half(numbers: &ArrayRef) -> Option<usize> {
+    let halves = numbers.as_primitive_opt::<Float16Type>()?;
+    halves.values().iter().position(|number| !number.is_finite())
 }
 
 /// Returns the `k` nearest rows in a batch of the scanner, nearest first.

@@ -413,6 +413,73 @@ async fn write_lists_and_fields(uri: &str) -> lance::Dataset {
     dataset
 }
 
+/// Builds an IVF_FLAT index on the table of [`write_with_history`], and returns the table, and a search for all rows that
+/// pass a filter.
+async fn filtered(place: &TablePlace, metric: DistanceType) -> (Table, VectorQuery, usize) {
+    let mut dataset = write_with_history(&place.uri(), PLAIN).await;
+    let parameters = VectorIndexParams::ivf_flat(10, metric);
+    dataset.create_index(&["vector"], IndexType::Vector, None, &parameters, false).await.unwrap();
+    let table = lake().open(&place.uri()).await.unwrap();
+    let filter = Some("id % 3 = 0".into());
+    // All rows that pass would be scored instead, unless only the index is searched.
+    let query = VectorQuery { nprobes: Some(1), filter, indexed_only: true, ..query(0, 400) };
+    (table, query, live().filter(|id| id % 3 == 0).count())
+}
+
+async fn found(table: &Table, query: &VectorQuery) -> HashSet<RowAddr> {
+    let hits = search_vector(table, query).await.unwrap();
+    let rows: HashSet<_> = hits.iter().map(|hit| hit.addr).collect();
+    assert_eq!(rows.len(), hits.len(), "each row is found once");
+    rows
+}
+
+#[tokio::test]
+async fn partitions_at_equal_distances_are_all_searched_once() {
+    let place = TablePlace::new();
+    let (table, query, passing) = filtered(&place, DistanceType::Dot).await;
+    let query = VectorQuery { vector: vec![0.0; DIMENSION], ..query };
+    for nprobes in 1..5 {
+        let query = VectorQuery { nprobes: Some(nprobes), ..query.clone() };
+        assert_eq!(found(&table, &query).await.len(), passing, "from {nprobes} partitions");
+    }
+}
+
+#[tokio::test]
+async fn a_vector_to_which_no_distance_is_finite_hides_no_rows_from_later_searches() {
+    for metric in [DistanceType::L2, DistanceType::Cosine] {
+        let place = TablePlace::new();
+        let (table, query, passing) = filtered(&place, metric).await;
+        let long = VectorQuery { vector: vec![1e19; DIMENSION], ..query.clone() };
+        let error = search_vector(&table, &long).await.unwrap_err().to_string();
+        assert!(error.contains("add up to 1.6e39, and at most 8.5e37"), "{error}");
+        if metric == DistanceType::Cosine {
+            let short = VectorQuery { vector: vec![1e-30; DIMENSION], ..query.clone() };
+            assert_eq!(found(&table, &short).await.len(), 0, "it has no direction");
+        }
+        assert_eq!(found(&table, &query).await.len(), passing, "{metric}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_the_columns_floats_can_not_hold_is_refused() {
+    let place = TablePlace::new();
+    let batch = rows(0, 20);
+    let halves = DataType::new_fixed_size_list(DataType::Float16, DIMENSION as i32, true);
+    let halves = arrow::compute::cast(&batch["vector"], &halves).unwrap();
+    let batch = RecordBatch::try_from_iter([("halves", halves)]).unwrap();
+    write(&place.uri(), &[batch], PLAIN).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let of = |number| {
+        let mut vector = vector(3);
+        vector[5] = number;
+        VectorQuery { vector, k: 3, ..Default::default() }
+    };
+    assert_eq!(search_vector(&table, &of(65_504.0)).await.unwrap().len(), 3);
+    let error = search_vector(&table, &of(-65_536.0)).await.unwrap_err();
+    assert!(matches!(error, LakeError::BadQuery { .. }));
+    assert!(error.to_string().contains("the vector's number 5 is -65536"), "{error}");
+}
+
 #[tokio::test]
 async fn candidates_of_lists_and_of_nested_columns_are_refined_as_lance_does() {
     let place = TablePlace::new();

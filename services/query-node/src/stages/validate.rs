@@ -445,7 +445,8 @@ async fn check_direction(
     exact: Option<Metric>,
 ) -> Result<()> {
     let mut vectors = vector.chunks(open.table.vector_dimension(column)?);
-    if !vectors.any(|vector| vector.iter().all(|&number| number == 0.0)) {
+    // Searches by cosine divide by the length, which they compute in 32-bit floats.
+    if !vectors.any(|vector| vector.iter().map(|number| number * number).sum::<f32>() == 0.0) {
         return Ok(());
     }
     let metric = match exact {
@@ -455,7 +456,7 @@ async fn check_direction(
     if metric != Metric::Cosine {
         return Ok(());
     }
-    let problem = "has only zeros, and so no cosine distance; send a vector with a direction";
+    let problem = "has a length of 0 in 32-bit floats, and so no cosine distance; send a vector with a direction";
     Err(QueryError::BadVector { problem: problem.into() })
 }
 
