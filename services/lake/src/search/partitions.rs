@@ -135,11 +135,16 @@ impl Partitions {
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Returns whether a search for `k` of the `rows` that pass a filter, in at most `nprobes_max` partitions, is
-    /// expected to compare so many rows that it would delay other requests on its core.
-    pub fn is_long(&self, rows: u64, k: usize, nprobes_max: usize) -> bool {
-        let (index_rows, reached) = (self.rows as f64, self.rows_of(nprobes_max));
-        until_enough(rows as f64, k, index_rows).min(reached) > COMPARED_ON_CORE_MAX
+    /// Returns whether a search for `k` rows is expected to compare so many rows that it would delay other requests on
+    /// its core. `passing` is the number of rows that pass its filter, if it has one.
+    pub fn is_long(
+        &self,
+        passing: Option<u64>,
+        k: usize,
+        &Probes { nprobes, nprobes_max, .. }: &Probes,
+    ) -> bool {
+        let (at_first, at_most) = (self.rows_of(nprobes), self.rows_of(nprobes_max));
+        rows_compared(passing, k, at_first..at_most, self.rows as f64) > COMPARED_ON_CORE_MAX
     }
 
     /// Estimates the number of rows in the nearest `nprobes` partitions of each segment.
@@ -396,6 +401,14 @@ fn scoring_is_cheaper(rows: usize, k: usize, probed: f64, index_rows: f64) -> bo
     is_cheaper && rows <= SCORED_PER_WANTED.saturating_mul(k)
 }
 
+/// Estimates how many of an index's rows a search for `k` rows compares: those of the partitions that it searches at
+/// first, and if a filter lets `passing` rows through, more until `k` of them are found. `reach` is the number of rows
+/// in its first partitions, and in all that it may search.
+fn rows_compared(passing: Option<u64>, k: usize, reach: Range<f64>, index_rows: f64) -> f64 {
+    let until_enough = passing.map_or(0.0, |rows| until_enough(rows as f64, k, index_rows));
+    until_enough.min(reach.end).max(reach.start)
+}
+
 /// Returns the number of an index's rows that are compared until `k` are found that pass, if the `rows` that pass are
 /// spread evenly.
 fn until_enough(rows: f64, k: usize, index_rows: f64) -> f64 {
@@ -426,6 +439,18 @@ mod tests {
         // If 400 rows pass, about a quarter of the index would be searched until 100 of them are found.
         assert!(scoring_is_cheaper(400, 100, 20_000.0, 1e6));
         assert!(!scoring_is_cheaper(1_000, 10, 200.0, 1e4));
+    }
+
+    #[test]
+    fn all_rows_of_the_first_partitions_are_compared_and_more_until_enough_pass() {
+        let compared = |passing, reach| rows_compared(passing, 100, reach, 1e6);
+        assert_eq!(compared(None, 20_000.0..1e6), 20_000.0);
+        // Half of the rows pass, so the first partitions suffice, however many they are.
+        assert_eq!(compared(Some(500_000), 20_000.0..1e6), 20_000.0);
+        assert_eq!(compared(Some(500_000), 1e6..1e6), 1e6);
+        // One row in a thousand passes, so 100 are found in 100,000.
+        assert_eq!(compared(Some(1_000), 20_000.0..1e6), 100_000.0);
+        assert_eq!(compared(Some(1_000), 20_000.0..50_000.0), 50_000.0);
     }
 
     #[test]

@@ -226,13 +226,13 @@ impl Table {
             None => Arc::clone(partitions.uncovered()),
         };
         let (distances, probes) = (query.distances, Probes { nprobes, nprobes_max, ef });
+        let is_long = partitions.is_long(allowed.map(|allowed| allowed.rows), k, &probes);
         let hits = async move {
             partitions.search(vector, k, distances, probes, selected.as_deref()).await
         };
         Ok(VectorRoute::Direct(DirectSearch {
             allowed,
-            is_long: allowed
-                .is_some_and(|allowed| partitions.is_long(allowed.rows, k, nprobes_max)),
+            is_long,
             segments: partitions.segments(),
             partitions: partitions.partitions(nprobes),
             to_score,
