@@ -44,8 +44,6 @@ pub enum PlanReason {
     CombinedUncovered(u64),
     /// A query combines columns whose full-text indexes cover different rows.
     CoverageDiffers,
-    /// The index was not open yet, or the rows that pass the filter were not known yet.
-    Unopened,
 }
 
 impl fmt::Display for PlanReason {
@@ -84,7 +82,6 @@ impl fmt::Display for PlanReason {
                 write!(f, "combined columns are searched, and an index does not cover {rows} rows")
             }
             Self::CoverageDiffers => f.write_str("the columns' indexes cover different rows"),
-            Self::Unopened => f.write_str("the index, or the rows that pass, were not known yet"),
         }
     }
 }

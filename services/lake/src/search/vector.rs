@@ -11,6 +11,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Float16Type};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use lance_core::Error;
 use lance_core::datatypes::format_field_path;
 use tokio::sync::OnceCell;
 
@@ -24,6 +25,7 @@ use super::selection::SelectedByIndex;
 use super::vector_query::VectorQuery;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
+use crate::index::info::IndexInfo;
 use crate::index::metric::Metric;
 use crate::table::Table;
 
@@ -142,27 +144,31 @@ impl Table {
             }
             None => None,
         };
-        self.direct_route(query, &column, vector, partitions, list.as_ref())
+        let route = self.direct_route(query, &column, vector, partitions, list.as_ref())?;
+        route.ok_or_else(|| self.blame(Error::internal("the rows that pass were not selected")))
     }
 
-    /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one:
-    /// [`PlanReason::Unopened`] if [`open_route`](Self::open_route) has not prepared it yet.
+    /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one. Returns `None` if
+    /// [`open_route`](Self::open_route) has not opened the index yet, or has not found the rows that pass the filter.
     ///
     /// Errors: as `planned_search`.
-    pub async fn route_if_open<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
+    pub async fn route_if_open<'a>(
+        &'a self,
+        query: &VectorQuery,
+    ) -> Result<Option<VectorRoute<'a>>> {
         let (column, vector) = self.check_vector_query(query).await?;
         if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
-            return Ok(VectorRoute::Planned(reason));
+            return Ok(Some(VectorRoute::Planned(reason)));
         }
         let partitions = match self.direct_of(self.column_position(&column)?).partitions.get() {
             Some(Ok(partitions)) => partitions,
-            Some(Err(reason)) => return Ok(VectorRoute::Planned(*reason)),
-            None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
+            Some(Err(reason)) => return Ok(Some(VectorRoute::Planned(*reason))),
+            None => return Ok(None),
         };
         let filter = self.filter_or_condition(query.filter.as_deref());
         let list = filter.map(|filter| self.known_allow_list(filter));
         match list {
-            Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
+            Some(None) => Ok(None),
             list => self.direct_route(query, &column, vector, partitions, list.flatten().as_ref()),
         }
     }
@@ -176,10 +182,11 @@ impl Table {
         search: &CandidateSearch,
     ) -> Result<Candidates> {
         let (column, vector) = self.check_vector_query(query).await?;
-        let Ok(partitions) = self.open_partitions(&column).await? else {
-            // Unreachable: the search was made from open partitions.
-            return Ok(Candidates { hits: Vec::new(), partitions: 0 });
-        };
+        let partitions = self.open_partitions(&column).await?.as_ref().map_err(|reason| {
+            self.blame(Error::internal(format!(
+                "candidates are searched without an index: {reason}"
+            )))
+        })?;
         self.caught(search.search(partitions, vector, query.distances)).boxed().await
     }
 
@@ -189,8 +196,8 @@ impl Table {
         self.column_position(column).is_err().then_some(PlanReason::Nested)
     }
 
-    /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`; or the reason
-    /// [`PlanReason::Unopened`] if [`select`](Self::select) has not been called for the list.
+    /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`; or
+    /// `None` if [`select`](Self::select) has not been called for the list.
     fn direct_route<'a>(
         &'a self,
         query: &VectorQuery,
@@ -198,7 +205,7 @@ impl Table {
         vector: ArrayRef,
         partitions: &'a Partitions,
         list: Option<&Arc<AllowList>>,
-    ) -> Result<VectorRoute<'a>> {
+    ) -> Result<Option<VectorRoute<'a>>> {
         let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
         let nprobes = query.nprobes.unwrap_or_default();
         let nprobes_max = query.nprobes_max.unwrap_or(usize::MAX);
@@ -206,7 +213,7 @@ impl Table {
             None => None,
             Some(list) => match list.of_columns[self.column_position(column)?].get() {
                 Some(selected) => Some(Arc::clone(selected)),
-                None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
+                None => return Ok(None),
             },
         };
         let allowed = list.map(|list| list.summary());
@@ -218,7 +225,7 @@ impl Table {
             let (to_score, hits) = (Arc::clone(all), ready(Ok(Vec::new())).boxed());
             let (segments, partitions, is_long) = (0, 0, false);
             let search = DirectSearch { allowed, segments, is_long, partitions, to_score, hits };
-            return Ok(VectorRoute::Direct(search));
+            return Ok(Some(VectorRoute::Direct(search)));
         }
         let to_score = match &selected {
             _ if query.indexed_only => Arc::default(),
@@ -230,14 +237,15 @@ impl Table {
         let hits = async move {
             partitions.search(vector, k, distances, probes, selected.as_deref()).await
         };
-        Ok(VectorRoute::Direct(DirectSearch {
+        let search = DirectSearch {
             allowed,
-            is_long,
             segments: partitions.segments(),
+            is_long,
             partitions: partitions.partitions(nprobes),
             to_score,
             hits: self.caught(hits).boxed(),
-        }))
+        };
+        Ok(Some(VectorRoute::Direct(search)))
     }
 
     /// Returns the rows of `list` in the form in which searches of the index on `column` take them. The list keeps this
@@ -283,8 +291,7 @@ impl Table {
                 DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
                 _ => return Ok(Err(PlanReason::NotFloats)),
             }
-            let indexes = self.indexes().await?;
-            match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
+            match self.vector_index(column).await? {
                 Some(index) => open_partitions(self, column, index).await,
                 None => Ok(Err(PlanReason::Unindexed)),
             }
@@ -293,14 +300,18 @@ impl Table {
         cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await
     }
 
+    /// Returns the index on the vectors of `column`, if it has one. Errors: those of the store.
+    pub async fn vector_index(&self, column: &str) -> Result<Option<&IndexInfo>> {
+        self.indexes().await?;
+        let mut loaded = self.loaded_indexes().unwrap_or_default().iter();
+        Ok(loaded.find(|index| index.is_vector() && index.columns == [column]))
+    }
+
     /// Returns the metric of a vector column: that of its index, or L2 (Hamming for unsigned bytes) if it has none.
     /// Errors: `ColumnNotFound`, `NotAVector`, and those of the store.
     pub async fn vector_metric(&self, column: &str) -> Result<Metric> {
         let (element, _) = self.vector_type(column)?;
-        let indexes = self.indexes().await?;
-        let index = indexes
-            .iter()
-            .find(|index| index.is_vector() && index.columns.iter().any(|it| it == column));
+        let index = self.vector_index(column).await?;
         let default = if element == DataType::UInt8 { Metric::Hamming } else { Metric::L2 };
         Ok(index.and_then(|index| index.metric).unwrap_or(default))
     }
@@ -358,11 +369,12 @@ impl Table {
         let candidates = vectors.into_iter().filter(|(rank, _)| Some(*rank) == best);
         let mut candidates: Vec<String> = candidates.map(|(_, path)| path).collect();
         if candidates.len() > 1 {
-            let indexes = self.indexes().await?;
-            let is_indexed = |column: &&String| {
-                indexes.iter().any(|index| index.is_vector() && index.columns == [column.as_str()])
-            };
-            let indexed: Vec<&String> = candidates.iter().filter(is_indexed).collect();
+            let mut indexed = Vec::new();
+            for column in &candidates {
+                if self.vector_index(column).await?.is_some() {
+                    indexed.push(column);
+                }
+            }
             if let [column] = indexed.as_slice() {
                 return Ok((*column).clone());
             }

@@ -52,9 +52,7 @@ pub async fn choose_setting(
     k: usize,
     recall: f64,
 ) -> Result<Option<Chosen>> {
-    let indexes = open.table.indexes().await?;
-    let is_indexed = |index: &lake::IndexInfo| index.is_vector() && index.columns == [column];
-    if !indexes.iter().any(is_indexed) {
+    if open.table.vector_index(column).await?.is_none() {
         return Ok(None);
     }
     let curves = &open.curves;

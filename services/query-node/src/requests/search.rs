@@ -8,7 +8,6 @@ use address::RowAddr;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::try_join;
-use lake::IndexInfo;
 use spelling::counted;
 use wire::query::search_request::By as WireBy;
 use wire::query::{SearchRequest, SearchResponse, Vector};
@@ -248,10 +247,9 @@ async fn estimate_of(
     context: RequestContext,
 ) -> Result<Option<f32>> {
     let (Some(exact), By::Vector { column, .. }) = (exact, &question.by) else { return Ok(exact) };
-    let indexes = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = context.bound("search", indexes).await?;
-    let of_column = |index: &&IndexInfo| index.is_vector() && index.columns == [column.as_str()];
-    Ok(Some(indexes.iter().find(of_column).map_or(exact, |index| index.estimate_of(exact))))
+    let index = async { Ok(open.table.vector_index(column).await?) }.boxed();
+    let index = context.bound("search", index).await?;
+    Ok(Some(index.map_or(exact, |index| index.estimate_of(exact))))
 }
 
 /// Replaces the key of a `like` search by the vector of its row.

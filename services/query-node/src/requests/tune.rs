@@ -85,10 +85,7 @@ impl Tune {
             reason,
         };
         let asked = Asked::of(&open, &column, request)?;
-        let indexes = open.table.indexes().await?;
-        let of_column =
-            |index: &&IndexInfo| index.is_vector() && index.columns == [column.as_str()];
-        let index = indexes.iter().find(of_column).cloned().ok_or_else(|| {
+        let index = open.table.vector_index(&column).await?.cloned().ok_or_else(|| {
             unmeasurable("it has no index, so every row is compared and none is missed".into())
         })?;
         let metric = index_of(&open, &column).await?.1.ok_or_else(|| {

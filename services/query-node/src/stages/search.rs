@@ -335,17 +335,22 @@ async fn by_vector(
     let ask = Ask { during: "search", rows, context };
     let route = async { Ok(open.table.route_if_open(&query).await?) }.boxed();
     let VectorHits { hits, to_score, path, search } = match context.bound("search", route).await? {
-        VectorRoute::Direct(search) if !search.is_long => {
+        Some(VectorRoute::Direct(search)) if !search.is_long => {
             admission.run_on_core(ask, VectorHits::directly(search).boxed()).await?
         }
         route => {
-            let reason = match route {
-                VectorRoute::Direct(_) | VectorRoute::Candidates(_) => PlanReason::Unopened,
-                VectorRoute::Planned(reason) => reason,
+            let planned = match route {
+                Some(VectorRoute::Planned(reason)) => Some(reason),
+                _ => None,
             };
             let (open, query) = (Arc::clone(&open), query.clone());
-            let search = async move { open_and_search(&open, &query, reason).await }.boxed();
-            admission.run_in_background(ask, search).await?
+            let search = async move {
+                match planned {
+                    Some(reason) => VectorHits::planned(&open, &query, reason).await,
+                    None => open_and_search(&open, &query).await,
+                }
+            };
+            admission.run_in_background(ask, search.boxed()).await?
         }
     };
     let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
@@ -394,28 +399,25 @@ impl VectorHits {
         };
         Ok(Self { hits: hits.await?, to_score, path, search: None })
     }
+
+    async fn planned(open: &OpenTable, query: &VectorQuery, reason: PlanReason) -> Result<Self> {
+        let hits = open.table.planned_search(query).await?;
+        Ok(Self { hits, to_score: Arc::default(), path: Path::Planned(reason), search: None })
+    }
 }
 
-/// Opens the index for a search without a plan, if that has not been done, and runs the search. Runs a planned search
-/// if the query needs a plan.
-async fn open_and_search(
-    open: &OpenTable,
-    query: &VectorQuery,
-    mut reason: PlanReason,
-) -> Result<VectorHits> {
-    if reason == PlanReason::Unopened {
-        match open.table.open_route(query).await? {
-            VectorRoute::Direct(search) => return VectorHits::directly(search).await,
-            VectorRoute::Candidates(search) => {
-                let (hits, path) = candidates(open, query, &search).await?;
-                let to_score = Arc::clone(&search.to_score);
-                return Ok(VectorHits { hits, to_score, path, search: Some(search) });
-            }
-            VectorRoute::Planned(why) => reason = why,
+/// Opens the index for a search without a plan, and finds the rows that pass the filter, if that has not been done. Runs
+/// the search.
+async fn open_and_search(open: &OpenTable, query: &VectorQuery) -> Result<VectorHits> {
+    match open.table.open_route(query).await? {
+        VectorRoute::Direct(search) => VectorHits::directly(search).await,
+        VectorRoute::Candidates(search) => {
+            let (hits, path) = candidates(open, query, &search).await?;
+            let to_score = Arc::clone(&search.to_score);
+            Ok(VectorHits { hits, to_score, path, search: Some(search) })
         }
+        VectorRoute::Planned(reason) => VectorHits::planned(open, query, reason).await,
     }
-    let hits = open.table.planned_search(query).await?;
-    Ok(VectorHits { hits, to_score: Arc::default(), path: Path::Planned(reason), search: None })
 }
 
 async fn candidates(
@@ -451,9 +453,7 @@ pub async fn search_further(
 /// Returns the kind of a column's index and, if its hits can be scored exactly, the metric by which to do it. Without an
 /// index rows are compared one by one, and distances are exact already.
 pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Option<Metric>)> {
-    let indexes = open.table.indexes().await?;
-    let mut of_column = indexes.iter().filter(|index| index.columns.iter().any(|it| it == column));
-    let Some(index) = of_column.find(|index| index.is_vector()) else {
+    let Some(index) = open.table.vector_index(column).await? else {
         return Ok((IndexKind::Unindexed, None));
     };
     let kind = IndexKind::of_vectors(&index.kind);
