@@ -83,7 +83,7 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use schema_json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, CheckedFilter,
+    Allowed, AllowedBy, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, CheckedFilter,
     DIRECT_KEYS_MAX, DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, KnownRows,
     MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost, TextCombined,
     TextExpr, TextHits, TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute, Widened,

@@ -12,8 +12,18 @@ use super::selection::SelectedByIndex;
 pub struct Allowed {
     /// The number of rows that pass.
     pub rows: u64,
-    /// Whether scalar indexes answered the filter, for the fragments that they cover; otherwise the table was scanned.
-    pub by_index: bool,
+    /// The way in which they were found.
+    pub by: AllowedBy,
+}
+
+/// The way in which the rows that pass a filter were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllowedBy {
+    /// Scalar indexes answered the filter, for the fragments that they cover. The other fragments, with this number of
+    /// live rows, were scanned.
+    Indexes { scanned_rows: u64 },
+    /// The whole table was scanned.
+    Scan,
 }
 
 /// The live rows of a version that pass a filter.
@@ -23,7 +33,7 @@ pub(crate) struct AllowList {
     len: u64,
     /// The memory that the mask takes, in bytes.
     bytes: usize,
-    by_index: bool,
+    by: AllowedBy,
     /// For each column, by its position: the rows of the list in the form in which searches of the column's vector
     /// index take them. Set by the first search of the column that uses the list.
     pub of_columns: Vec<OnceLock<Arc<SelectedByIndex>>>,
@@ -32,12 +42,12 @@ pub(crate) struct AllowList {
 impl AllowList {
     /// Makes a list from `ids`, which has every single id, and does not select a fragment as a whole. `columns` is the
     /// number of the table's columns.
-    pub fn new(mut ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
+    pub fn new(mut ids: RowAddrTreeMap, by: AllowedBy, columns: usize) -> Self {
         ids.optimize();
         let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());
         let mask = Arc::new(RowAddrMask::from_allowed(ids));
         let of_columns = (0..columns).map(|_| OnceLock::new()).collect();
-        Self { mask, len, bytes, by_index, of_columns }
+        Self { mask, len, bytes, by, of_columns }
     }
 
     /// The number of rows.
@@ -47,7 +57,7 @@ impl AllowList {
 
     /// Returns the number of the rows, and how they were found.
     pub fn summary(&self) -> Allowed {
-        Allowed { rows: self.len, by_index: self.by_index }
+        Allowed { rows: self.len, by: self.by }
     }
 
     /// The mask that selects the ids of the rows.

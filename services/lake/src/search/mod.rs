@@ -51,7 +51,7 @@ mod vector;
 mod vector_query;
 mod widening;
 
-pub use allow_list::Allowed;
+pub use allow_list::{Allowed, AllowedBy};
 pub(crate) use allow_lists::AllowLists;
 pub use candidates::{CandidateSearch, Candidates};
 pub use checked_filter::CheckedFilter;

@@ -29,7 +29,7 @@ use lance_table::format::Fragment;
 use roaring::RoaringBitmap;
 use tokio::sync::OnceCell;
 
-use super::allow_list::AllowList;
+use super::allow_list::{AllowList, AllowedBy};
 use super::coverage::check_fragments;
 use super::hit::{BATCH_ROWS, row_ids};
 use super::narrowing::Narrowing;
@@ -121,19 +121,21 @@ impl Table {
     ) -> Result<Option<AllowList>> {
         let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
         let make = async {
-            let list =
-                |ids, by_index| AllowList::new(ids, by_index, self.stored_schema().fields().len());
-            let ids = match by_indexes {
+            let found = match by_indexes {
                 ByIndexes::Whole(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
-                    self.allowed_by_indexes(expr, plan).await?
+                    let by = AllowedBy::Indexes { scanned_rows: plan.scanned_rows };
+                    self.allowed_by_indexes(expr, plan).await?.map(|ids| (ids, by))
                 }
                 _ => None,
             };
-            Ok(match ids {
-                Some(ids) => Some(list(ids, true)),
-                None if may_scan => Some(list(self.allowed_by_scan(expr, None).await?, false)),
-                None => None,
-            })
+            let found = match found {
+                None if may_scan => {
+                    Some((self.allowed_by_scan(expr, None).await?, AllowedBy::Scan))
+                }
+                found => found,
+            };
+            let columns = self.stored_schema().fields().len();
+            Ok(found.map(|(ids, by)| AllowList::new(ids, by, columns)))
         };
         let make = self.caught_filter(Some(filter), polled_on_deep_stack(make.boxed())).boxed();
         self.on_own_runtime(make).await
@@ -220,7 +222,8 @@ impl Table {
                 return Ok(None);
             }
             ids |= self.live_ids(uncovered).await?;
-            Ok(Some(AllowList::new(ids, true, self.stored_schema().fields().len())))
+            let by = AllowedBy::Indexes { scanned_rows: 0 };
+            Ok(Some(AllowList::new(ids, by, self.stored_schema().fields().len())))
         };
         let make = self.caught(polled_on_deep_stack(make.boxed())).boxed();
         let make = self.on_own_runtime(make);

@@ -9,7 +9,7 @@ use arrow::array::{Array, AsArray, FixedSizeListArray, RecordBatch, RecordBatchI
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::Float32Type;
 use lake::{
-    DistanceHit, IndexRequest, Metric, PlanReason, Table, VectorIndex, VectorIndexKind,
+    AllowedBy, DistanceHit, IndexRequest, Metric, PlanReason, Table, VectorIndex, VectorIndexKind,
     VectorQuery, VectorRoute, build_index,
 };
 use lance::Dataset;
@@ -282,7 +282,10 @@ async fn compare_filtered(
                 assert_same(&found, &expected, strays_max(index), &context);
             }
             seen.insert(if is_exact { "scored" } else { "searched" });
-            seen.insert(if allowed.by_index { "by index" } else { "by scan" });
+            seen.insert(match allowed.by {
+                AllowedBy::Indexes { .. } => "by index",
+                AllowedBy::Scan => "by scan",
+            });
         }
     }
 }

@@ -7,7 +7,7 @@ use address::RowAddr;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits, OrderBy,
+    Allowed, AllowedBy, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits, OrderBy,
     PlanReason, TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
@@ -212,7 +212,14 @@ fn and_fresh(rows: usize) -> String {
 /// Says how many rows pass a filter, and how they were found.
 fn passing(allowed: Allowed) -> String {
     let rows = counted(usize::try_from(allowed.rows).unwrap_or(usize::MAX), "row");
-    let source = if allowed.by_index { "scalar indexes" } else { "a scan" };
+    let source = match allowed.by {
+        AllowedBy::Scan => "a scan".to_owned(),
+        AllowedBy::Indexes { scanned_rows: 0 } => "scalar indexes".to_owned(),
+        AllowedBy::Indexes { scanned_rows } => {
+            let scanned = counted(usize::try_from(scanned_rows).unwrap_or(usize::MAX), "row");
+            format!("scalar indexes, and a scan of {scanned} that they do not cover")
+        }
+    };
     format!("{rows} of the version pass the filter, by {source}")
 }
 
@@ -483,4 +490,19 @@ async fn by_filter(open: &OpenTable, filter: &str, order: &[OrderBy], k: usize) 
 fn filter_hits(FilterHits { rows, allowed }: FilterHits) -> Hits {
     let rows = rows.into_iter().map(|addr| (addr, 0.0)).collect();
     Hits::unrefined(rows, Measure::Nothing, Path::Filter(allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_indexes_do_not_cover_are_said_to_be_scanned() {
+        let by = |by| passing(Allowed { rows: 12, by });
+        let text = by(AllowedBy::Indexes { scanned_rows: 1 });
+        let scanned = "by scalar indexes, and a scan of 1 row that they do not cover";
+        assert_eq!(text, format!("12 rows of the version pass the filter, {scanned}"));
+        assert!(by(AllowedBy::Indexes { scanned_rows: 0 }).ends_with("by scalar indexes"));
+        assert!(by(AllowedBy::Scan).ends_with("by a scan"));
+    }
 }
