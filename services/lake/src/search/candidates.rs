@@ -27,7 +27,7 @@ use super::hit::DistanceHit;
 use super::narrowing::Narrowing;
 use super::partitions::{Partitions, Probes};
 use super::resolve_filter::{ByIndexes, FilterPlan};
-use super::selection::{SelectedByIndex, widened};
+use super::selection::{SelectedByIndex, rows_to_search};
 use super::vector_query::VectorQuery;
 use super::widening::{Widened, Widening};
 use crate::error::Result;
@@ -136,7 +136,7 @@ impl Table {
             }
             None => None,
         };
-        let depth = widened(k, filter.share());
+        let depth = rows_to_search(k, filter.share());
         let checks_max = filter.checks_per_scan().min(CHECKS_MAX);
         let nprobes = nprobes.unwrap_or_default();
         let is_cheaper = |all: &&Arc<[RowAddr]>| {

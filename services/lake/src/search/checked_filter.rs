@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use predicate::{Predicate, Step};
 
 use super::narrowing::Narrowing;
-use super::widening::share;
+use super::selection::passing_share;
 
 /// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An
 /// estimate: an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row,
@@ -93,7 +93,7 @@ impl CheckedFilter {
 
     /// Estimates the share of candidates that pass.
     pub(super) fn share(&self) -> f64 {
-        share(self.passed.load(Relaxed), self.checked.load(Relaxed))
+        passing_share(self.passed.load(Relaxed), self.checked.load(Relaxed))
     }
 
     /// Returns whether the searches have cost as much as a scan, so that the list of rows that pass should be made

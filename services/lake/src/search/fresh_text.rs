@@ -26,7 +26,7 @@ use crate::table::Table;
 pub(super) const TEXT: &str = "text";
 
 /// Maximum number of rows that a full-text index leaves uncovered, for a search without a plan.
-pub(super) const FRESH_ROWS_MAX: u64 = 50_000;
+pub(super) const FRESH_TEXTS_MAX: u64 = 50_000;
 
 /// Maximum size of the texts of these rows in bytes, for a search without a plan: 670 bytes for each of the most rows.
 /// Each search splits all of the texts into words.

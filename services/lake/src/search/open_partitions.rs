@@ -32,7 +32,7 @@ const FORMATS: RangeInclusive<i32> = 0..=2;
 /// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of
 /// them, at a million rows a second or more (`docs/performance.md`), where Lance's plan would read the vectors of all of
 /// them from the store. Their addresses take 8 MB, and as much again with stable row ids.
-const FRESH_ROWS_MAX: u64 = 1_000_000;
+const FRESH_VECTORS_MAX: u64 = 1_000_000;
 
 /// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the uncovered rows.
 pub(crate) async fn open_partitions(
@@ -81,7 +81,7 @@ async fn uncovered_rows(
     if coverage.segments.is_empty() {
         return Ok(Err(PlanReason::CoversNothing));
     }
-    if count > FRESH_ROWS_MAX {
+    if count > FRESH_VECTORS_MAX {
         return Ok(Err(PlanReason::Uncovered(count)));
     }
     let fragments: Vec<_> =

@@ -21,11 +21,11 @@ use lance_index::vector::{Query, VectorIndex};
 
 use super::hit::{DISTANCE, f32_column, row_ids};
 use super::read_ahead::ReadAhead;
-use super::selection::{Selection, widened};
+use super::selection::{Selection, rows_to_search};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
 /// ranked in vain that the mask is cheaper.
-const UNMASKED_SHARE_MIN: f64 = 0.5;
+const UNMASKED_VECTORS_SHARE_MIN: f64 = 0.5;
 
 /// An open segment of a vector index.
 pub(crate) struct Segment {
@@ -117,8 +117,8 @@ impl Segment {
         let Some(mask) = &selection.mask else {
             return probe(query.k, Arc::new(NoFilter)).await;
         };
-        if self.is_flat && selection.share >= UNMASKED_SHARE_MIN {
-            let k = widened(query.k, selection.share);
+        if self.is_flat && selection.share >= UNMASKED_VECTORS_SHARE_MIN {
+            let k = rows_to_search(query.k, selection.share);
             let mut found = probe(k, Arc::new(NoFilter)).await?;
             let is_all = found.len() < k;
             found.retain(|neighbor| mask.selected(neighbor.id));

@@ -39,9 +39,14 @@ impl SelectedByIndex {
     }
 }
 
+/// Estimates the share of rows that pass a filter, if `passed` of `checked` rows did.
+pub(crate) fn passing_share(passed: u64, checked: u64) -> f64 {
+    (passed as f64 + 1.0) / (checked as f64 + 2.0)
+}
+
 /// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every
 /// row is selected with probability `share`.
-pub(crate) fn widened(k: usize, share: f64) -> usize {
+pub(crate) fn rows_to_search(k: usize, share: f64) -> usize {
     if share >= 1.0 {
         return k;
     }
@@ -56,11 +61,11 @@ mod tests {
 
     #[test]
     fn a_search_is_widened_by_the_rows_that_are_not_selected() {
-        assert_eq!(widened(500, 1.0), 500);
-        assert_eq!(widened(500, 0.9999), 502);
-        assert_eq!(widened(500, 0.8), 651);
-        assert_eq!(widened(500, 0.5), 1065);
-        assert_eq!(widened(1, 0.5), 6);
-        assert_eq!(widened(1, 0.0), usize::MAX);
+        assert_eq!(rows_to_search(500, 1.0), 500);
+        assert_eq!(rows_to_search(500, 0.9999), 502);
+        assert_eq!(rows_to_search(500, 0.8), 651);
+        assert_eq!(rows_to_search(500, 0.5), 1065);
+        assert_eq!(rows_to_search(1, 0.5), 6);
+        assert_eq!(rows_to_search(1, 0.0), usize::MAX);
     }
 }

@@ -13,7 +13,7 @@ use super::filter::may_read_clock;
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses, take_best};
 use super::open_text_index::{FORMATS, open_text_index};
 use super::plan_reason::PlanReason;
-use super::selection::widened;
+use super::selection::rows_to_search;
 use super::text_expr::TextExpr;
 use super::text_index::TextIndex;
 use super::text_resolve::ResolvedText;
@@ -27,7 +27,7 @@ use crate::table::Table;
 /// more rows, and those that do not pass are dropped. Below this share, a mask is cheaper. With a mask of up to a tenth
 /// of the rows, Lance visits every row that the mask selects: 2.5 ms for 100,000 rows, in a search for two words that
 /// have 2,400 matches.
-const UNMASKED_SHARE_MIN: f64 = 0.02;
+const UNMASKED_TEXTS_SHARE_MIN: f64 = 0.02;
 
 /// Maximum number of rows that a search without a mask asks for.
 const UNMASKED_ROWS_MAX: usize = 20_000;
@@ -84,7 +84,7 @@ impl Table {
         let fresh = self.caught_text(None, search.run_fresh(list).boxed());
         let (mut hits, (fresh_hits, fresh)) = try_join(indexed, fresh).await?;
         if !fresh_hits.is_empty() {
-            hits = best_of([hits, fresh_hits], query.k);
+            hits = best_hits([hits, fresh_hits], query.k);
         }
         let allowed = list.map(AllowList::summary);
         Ok(TextHits { hits, allowed, fresh, planned: None })
@@ -104,7 +104,7 @@ impl Table {
         for searched in queries {
             found.push(self.plan_one_text(query, searched).await?);
         }
-        Ok(best_of(found, query.k))
+        Ok(best_hits(found, query.k))
     }
 
     /// Returns the best `query.k` matches of `searched`, which is one of the queries of `query`, in any order.
@@ -233,8 +233,8 @@ impl Table {
         let run = |k, mask| self.caught_text(None, search.run(k, mask));
         let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
         let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
-        let wide = widened(k, share.min(1.0));
-        if share >= UNMASKED_SHARE_MIN && wide <= UNMASKED_ROWS_MAX {
+        let wide = rows_to_search(k, share.min(1.0));
+        if share >= UNMASKED_TEXTS_SHARE_MIN && wide <= UNMASKED_ROWS_MAX {
             let (ids, mut hits) = run(wide, None).await?;
             let is_all = ids.len() < wide;
             let mut ids = ids.into_iter();
@@ -249,7 +249,7 @@ impl Table {
 }
 
 /// Merges the rows that several searches found. A row has its best score. Returns the `k` best, best first.
-fn best_of(found: impl IntoIterator<Item = Vec<ScoreHit>>, k: usize) -> Vec<ScoreHit> {
+fn best_hits(found: impl IntoIterator<Item = Vec<ScoreHit>>, k: usize) -> Vec<ScoreHit> {
     let mut best = HashMap::new();
     take_best(&mut best, found.into_iter().flatten().map(|hit| (hit.addr, hit.score)));
     let best = best.into_iter().map(|(addr, score)| ScoreHit { addr, score });

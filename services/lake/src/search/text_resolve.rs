@@ -109,7 +109,7 @@ impl Resolver<'_> {
         };
         match matches.iter().any(is_automatic) {
             true => matches.iter().map(|query| self.leaf(query)).collect(),
-            false => Ok(vec![best_of(matches.iter().map(exactly).collect())]),
+            false => Ok(vec![multi_match(matches.iter().map(exactly).collect())]),
         }
     }
 
@@ -150,7 +150,7 @@ impl Resolver<'_> {
                       possible; name one column, or give the number of edits"
                     .into(),
             }),
-            several => Ok(best_of(several.iter().map(exactly).collect())),
+            several => Ok(multi_match(several.iter().map(exactly).collect())),
         }
     }
 
@@ -360,7 +360,7 @@ fn exactly(query: &TextMatch) -> MatchQuery {
         .with_boost(unsigned(query.boost))
 }
 
-fn best_of(mut matches: Vec<MatchQuery>) -> FtsQuery {
+fn multi_match(mut matches: Vec<MatchQuery>) -> FtsQuery {
     match matches.len() {
         1 => matches.remove(0).into(),
         _ => MultiMatchQuery { match_queries: matches }.into(),

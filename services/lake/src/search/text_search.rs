@@ -24,7 +24,7 @@ use lance_table::format::IndexMetadata;
 
 use super::allow_list::AllowList;
 use super::fresh_scores::FreshRows;
-use super::fresh_text::FRESH_ROWS_MAX;
+use super::fresh_text::FRESH_TEXTS_MAX;
 use super::hit::{ScoreHit, take_best};
 use super::plan_reason::PlanReason;
 use super::text_index::TextIndex;
@@ -65,7 +65,7 @@ impl<'a> TextSearch<'a> {
             }
         }
         let uncovered = indexes.iter().map(|index| index.uncovered_rows).max().unwrap_or(0);
-        if !indexed_only && uncovered > FRESH_ROWS_MAX {
+        if !indexed_only && uncovered > FRESH_TEXTS_MAX {
             return Err(PlanReason::Uncovered(uncovered));
         }
         Ok(Self { dataset, indexes, queries, fresh: Vec::new() })
@@ -98,7 +98,7 @@ impl<'a> TextSearch<'a> {
         mask: Option<Arc<RowAddrMask>>,
     ) -> Result<(Vec<u64>, Vec<ScoreHit>)> {
         let found = self.queries.iter().map(|query| self.found(query, k, mask.clone()));
-        let (ids, scores) = best_of(try_join_all(found).await?);
+        let (ids, scores) = best_rows(try_join_all(found).await?);
         let rows = self.indexes[0].addresses.of(&ids)?.into_iter().zip(ids).zip(scores);
         let hit = |((addr, id), score)| Some((id, ScoreHit { addr: addr?, score }));
         let mut hits: Vec<(u64, ScoreHit)> = rows.filter_map(hit).collect();
@@ -240,7 +240,7 @@ fn has_combined_fields(query: &FtsQuery) -> bool {
 }
 
 /// Merges the rows that several queries found. A row has its best score.
-fn best_of(mut found: Vec<(Vec<u64>, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
+fn best_rows(mut found: Vec<(Vec<u64>, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
     if found.len() == 1 {
         return found.remove(0);
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_row_that_several_queries_find_has_its_best_score() {
         let found = vec![(vec![7, 3], vec![2.0, 1.0]), (vec![3, 9], vec![1.5, 0.5])];
-        let (ids, scores) = best_of(found);
+        let (ids, scores) = best_rows(found);
         let mut rows: Vec<_> = ids.into_iter().zip(scores).collect();
         rows.sort_by_key(|(id, _)| *id);
         assert_eq!(rows, [(3, 1.5), (7, 2.0), (9, 0.5)]);

@@ -1,7 +1,7 @@
 //! Decides how many candidates of a search are compared with its filter. Pure.
 
 use super::partitions::further_probes;
-use super::selection::widened;
+use super::selection::{passing_share, rows_to_search};
 
 /// A search for rows that pass a filter, among candidates of which it is not known whether they pass. The nearest ones
 /// are compared with the filter. If too few pass, the search is widened: to more candidates of the same partitions, and
@@ -60,7 +60,7 @@ impl Widening {
             }
             self.probed = further_probes(self.probed, passed, self.wanted).min(self.probed_max);
         }
-        let needed = widened(self.wanted, share(passed as u64, found as u64));
+        let needed = rows_to_search(self.wanted, passing_share(passed as u64, found as u64));
         let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
         if self.checks_max >= self.rows {
             self.depth = self.at_most_rows(depth);
@@ -97,11 +97,6 @@ impl Widening {
     pub fn is_exceeded(&self, checked: u64) -> bool {
         checked > self.checks_max
     }
-}
-
-/// Estimates the share of rows that pass a filter, if `passed` of `checked` rows did.
-pub(crate) fn share(passed: u64, checked: u64) -> f64 {
-    (passed as f64 + 1.0) / (checked as f64 + 2.0)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use address::RowAddr;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, AllowedBy, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits, OrderBy,
-    PlanReason, TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
+    Allowed, AllowedBy, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits,
+    OrderBy, PlanReason, TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
 
