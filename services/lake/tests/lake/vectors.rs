@@ -413,11 +413,12 @@ async fn write_lists_and_fields(uri: &str) -> lance::Dataset {
     dataset
 }
 
-/// Builds an IVF_FLAT index on the table of [`write_with_history`], and returns the table, and a search for all rows that
-/// pass a filter.
+/// Builds an IVF_FLAT index of 24 partitions on the table of [`write_with_history`]. Returns the table, a search for all
+/// rows that pass a filter, and their number.
 async fn filtered(place: &TablePlace, metric: DistanceType) -> (Table, VectorQuery, usize) {
     let mut dataset = write_with_history(&place.uri(), PLAIN).await;
-    let parameters = VectorIndexParams::ivf_flat(10, metric);
+    // Up to 16 partitions, ties are sorted alike whatever the limit of the sort is.
+    let parameters = VectorIndexParams::ivf_flat(24, metric);
     dataset.create_index(&["vector"], IndexType::Vector, None, &parameters, false).await.unwrap();
     let table = lake().open(&place.uri()).await.unwrap();
     let filter = Some("id % 3 = 0".into());
