@@ -8,8 +8,11 @@ use crate::words::listed;
 /// The hint for a column that isn't among those `available`.
 pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     match column {
-        "_distance" | "_score" | "_relevance_score" => {
-            "; it is returned with the rows of a search".to_owned()
+        "_distance" => "; it is returned with the rows of a search; `lower_bound` and `upper_bound` limit it \
+             (LanceDB: `distance_range`)"
+            .to_owned(),
+        "_score" | "_relevance_score" => {
+            "; it is returned with the rows of a search, and no filter can use it: compare it in these rows".to_owned()
         }
         ROW_ADDR => "; it is returned with every row".to_owned(),
         column if is_system_column(column) => "; Lance reserves this name".to_owned(),
@@ -91,6 +94,8 @@ mod tests {
         assert_eq!(column_hint("name", &columns), "");
         assert_eq!(column_hint("glos", &columns), r#"; did you mean "gloss"?"#);
         assert!(column_hint("_rowaddr", &columns).contains("returned"));
+        assert!(column_hint("_distance", &columns).contains("`distance_range`"));
+        assert!(column_hint("_score", &columns).contains("compare it in these rows"));
         assert!(column_hint("_rowid", &columns).contains("Lance"));
         let quotes = Some("; text needs single quotes: 'noun'".to_owned());
         for filter in

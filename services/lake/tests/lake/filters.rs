@@ -59,6 +59,8 @@ async fn errors_of_filters_do_not_show_the_parsers_wrapping() {
         ("nam = 'x'", r#"no column "nam": the table has "#),
         ("nam = 'x'", r#"did you mean "name"?"#),
         ("name = blau", "; text needs single quotes: 'blau'"),
+        ("_distance < 0.5", "`lower_bound` and `upper_bound` limit it (LanceDB: `distance_range`)"),
+        ("_score > 2", "no filter can use it: compare it in these rows"),
         ("id = 'abc'", "'abc' can't be compared with a column of type "),
         ("foo(id) = 1", "there is no function `foo`"),
     ] {
