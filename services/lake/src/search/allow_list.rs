@@ -19,9 +19,11 @@ pub struct Allowed {
 /// The way in which the rows that pass a filter were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllowedBy {
-    /// Scalar indexes answered the filter, for the fragments that they cover. The other fragments, with this number of
-    /// live rows, were scanned.
-    Indexes { scanned_rows: u64 },
+    /// Scalar indexes answered the filter, for the fragments that they cover. The other fragments were scanned.
+    Indexes {
+        /// The number of live rows in the fragments that were scanned.
+        scanned_rows: u64,
+    },
     /// The whole table was scanned.
     Scan,
 }
