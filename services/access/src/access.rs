@@ -228,7 +228,8 @@ impl FollowedPolicy {
                     let is_known = |keys: &&Arc<KeySet>| {
                         before.issuers.iter().any(|known| Arc::ptr_eq(&known.keys, keys))
                     };
-                    let new = policy.issuers.iter().map(|it| &it.keys).filter(|keys| !is_known(keys));
+                    let new =
+                        policy.issuers.iter().map(|it| &it.keys).filter(|keys| !is_known(keys));
                     refresh(new, KEYS_PATIENCE).await;
                     tracing::info!(path = %self.path.display(), grants = policy.grants.len(), "a new access policy is in use");
                     self.current.store(Arc::new(policy));
