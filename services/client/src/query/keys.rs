@@ -62,8 +62,8 @@ fn as_type(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, Fault> {
     })
 }
 
-/// Returns the values of an array of integers. `None` if a value is negative or above `i64::MAX`: a node reads such bits
-/// by the type of the key column, so a key of the other sign would be found.
+/// Returns the values of an array of integers. `None` if a value is negative or above `i64::MAX`: a node reads such
+/// bits by the type of the key column, so a key of the other sign would be found.
 fn integers(array: &ArrayRef) -> Result<Option<Vec<u64>>, Fault> {
     Ok(match array.data_type().is_unsigned_integer() {
         true => {

@@ -33,8 +33,8 @@ pub fn read_file(path: &Path) -> Result<FileRows> {
     FileRows::open(&source, schema)
 }
 
-/// Opens a file like [`read_file`]. In CSV, TSV and JSON, the column `column`, if there is one, has keys that are looked
-/// up in a column of type `key`: they are read as this type, not as the one that the first rows suggest. Dates,
+/// Opens a file like [`read_file`]. In CSV, TSV and JSON, the column `column`, if there is one, has keys that are
+/// looked up in a column of type `key`: they are read as this type, not as the one that the first rows suggest. Dates,
 /// timestamps, decimals and binary are written as in a look-up of single keys.
 ///
 /// Errors: `BadFile`, here and for each batch.
