@@ -12,10 +12,9 @@
 //! are kept only up to a share of the bytes filled, the hottest first. Extents that a table's guarantee needs are kept
 //! in any case. Pure; `simulate.rs` compares the policy with others.
 
-use std::collections::VecDeque;
-
 use address::ExtentKey;
 
+use super::arrivals::Arrivals;
 use crate::extent::ByKey;
 
 /// One of a drive's three logs. Each extent is in one of them.
@@ -135,11 +134,10 @@ impl Eviction {
 /// Names of extents that were recently evicted from the small log.
 #[derive(Debug, Default)]
 struct Ghosts {
-    /// For each name, the number under which it was added last.
+    /// For each name, the serial number of its entry in `order`.
     names: ByKey<u64>,
-    /// The numbers and names, oldest first. Those that are not in `names` are stale: their extents were filled again.
-    order: VecDeque<(u64, ExtentKey)>,
-    added: u64,
+    /// The names, oldest first. Entries that are not in `names` are stale: their extents were filled again.
+    order: Arrivals,
 }
 
 impl Ghosts {
@@ -147,22 +145,19 @@ impl Ghosts {
         if self.names.contains_key(&key) {
             return;
         }
-        self.added += 1;
-        self.names.insert(key, self.added);
-        self.order.push_back((self.added, key));
+        self.names.insert(key, self.order.add(key));
         while self.names.len() > extents.max(GHOSTS_MIN)
-            && let Some((number, oldest)) = self.order.pop_front()
+            && let Some(oldest) = self.order.first(|key, serial| is_ghost(&self.names, key, serial))
         {
-            if self.names.get(&oldest) == Some(&number) {
-                self.names.remove(&oldest);
-            }
+            self.names.remove(&oldest);
         }
-        // Compact the list once its stale names outnumber the live ones by `GHOSTS_MIN`.
-        if self.order.len() > 2 * self.names.len() + GHOSTS_MIN {
-            let names = &self.names;
-            self.order.retain(|(number, key)| names.get(key) == Some(number));
-        }
+        let names = &self.names;
+        self.order.compact(names.len(), GHOSTS_MIN, |key, serial| is_ghost(names, key, serial));
     }
+}
+
+fn is_ghost(names: &ByKey<u64>, key: &ExtentKey, serial: u64) -> bool {
+    names.get(key) == Some(&serial)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! [`CacheBooks`] combines them. Pure: no I/O, no tasks, and times are passed in; only log lines are written.
 //! `simulate` runs the books for `bireme bench eviction`.
 
+mod arrivals;
 mod cache_books;
 #[cfg(test)]
 mod cache_books_tests;

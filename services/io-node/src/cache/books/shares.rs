@@ -21,10 +21,11 @@
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use address::{ExtentKey, TableTag};
 
+use super::arrivals::Arrivals;
 use super::checked::less;
 use super::eviction::Candidate;
 use crate::config::Share;
@@ -94,17 +95,20 @@ struct Holdings {
     is_full: bool,
     /// The extents, by name. This and the following fields are used only for accounts with a share.
     extents: ByKey<CountedExtent>,
-    /// Names in the order in which the extents came; some may be stale.
-    order: VecDeque<ExtentKey>,
-    /// Names in the order in which the extents became held; some may be stale.
-    held: VecDeque<ExtentKey>,
+    /// Names in the order in which the extents came; some entries may be stale.
+    order: Arrivals,
+    /// Names in the order in which the extents became held; some entries may be stale.
+    held: Arrivals,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CountedExtent {
     sectors: u64,
     is_written: bool,
-    held_in: Option<SegmentNo>,
+    /// The serial number of its entry in `order`.
+    serial: u64,
+    /// If it is held: its segment, and the serial number of its entry in `held`.
+    held: Option<(SegmentNo, u64)>,
 }
 
 /// A list of names is compacted when it is longer than twice the number of extents plus this number. Without this
@@ -192,6 +196,7 @@ impl Shares {
             table.is_full = true;
             return SpaceDecision::Full;
         }
+        table.drop_stale();
         let (first, freed) = table.first_written(over);
         if freed < over { SpaceDecision::Wait } else { SpaceDecision::Evict(first) }
     }
@@ -217,9 +222,13 @@ impl Shares {
             holding.sectors += sectors;
         });
         if has_share {
-            let extent = CountedExtent { sectors, is_written: false, held_in: None };
+            let serial = table.order.add(key);
+            let extent = CountedExtent { sectors, is_written: false, serial, held: None };
             assert!(table.extents.insert(key, extent).is_none(), "{key:?} is counted twice");
-            push(&mut table.order, key, &table.extents);
+            let extents = &table.extents;
+            table.order.compact(extents.len(), STALE_NAMES_MAX, |key, serial| {
+                is_counted(extents, key, serial)
+            });
             if let Some(segment) = held_in {
                 table.hold(key, segment);
             }
@@ -266,18 +275,11 @@ impl Shares {
         let guarantee = self.share(account).map_or(0, |share| share.guarantee);
         let Some(table) = self.accounts.get_mut(&account) else { return Vec::new() };
         let mut unheld = Vec::new();
-        while let Some(&first) = table.held.front() {
-            let extent = table.extents.get(&first).filter(|extent| extent.held_in.is_some());
-            let Some(extent) = extent else {
-                table.held.pop_front();
-                continue;
-            };
-            if less(table.holding.held_sectors, extent.sectors, "a table's held sectors")
-                < guarantee
-            {
+        while let Some(first) = table.first_held() {
+            let sectors = table.extents[&first].sectors;
+            if less(table.holding.held_sectors, sectors, "a table's held sectors") < guarantee {
                 break;
             }
-            table.held.pop_front();
             unheld.extend(table.release(first));
         }
         unheld
@@ -325,7 +327,7 @@ impl Shares {
             let account = self.account(key);
             let share = self.share(account).filter(|share| share.guarantee > 0);
             let Some((share, table)) = share.zip(self.accounts.get(&account)) else { continue };
-            if table.extents.get(&key).is_some_and(|extent| extent.held_in.is_some()) {
+            if table.extents.get(&key).is_some_and(|extent| extent.held.is_some()) {
                 due[at] = true;
                 continue;
             }
@@ -344,32 +346,44 @@ impl Holdings {
     /// of their sectors.
     fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
         let (mut first, mut freed) = (Vec::new(), 0);
-        for &key in &self.order {
+        for (key, serial) in self.order.iter() {
             if freed >= sectors {
                 break;
             }
-            if let Some(extent) = self.extents.get(&key).filter(|extent| extent.is_written) {
-                // The name of an extent that was removed and added again occurs twice.
-                if !first.contains(&key) {
-                    freed += extent.sectors;
-                    first.push(key);
-                }
+            let extent = self.extents.get(&key);
+            if let Some(extent) = extent.filter(|it| it.serial == serial && it.is_written) {
+                freed += extent.sectors;
+                first.push(key);
             }
         }
         (first, freed)
     }
 
+    /// Removes the stale entries at the front of `order`, so that no fill has to look at them again.
+    fn drop_stale(&mut self) {
+        let extents = &self.extents;
+        self.order.first(|key, serial| is_counted(extents, key, serial));
+    }
+
+    /// Returns the extent that has been held longest.
+    fn first_held(&mut self) -> Option<ExtentKey> {
+        let extents = &self.extents;
+        self.held.first(|key, serial| is_held(extents, key, serial))
+    }
+
     fn hold(&mut self, key: ExtentKey, segment: SegmentNo) {
         let Some(extent) = self.extents.get_mut(&key) else { return };
-        extent.held_in = Some(segment);
+        extent.held = Some((segment, self.held.add(key)));
         let sectors = extent.sectors;
         self.count(key, |holding| holding.held_sectors += sectors);
-        push(&mut self.held, key, &self.extents);
+        let extents = &self.extents;
+        self.held
+            .compact(extents.len(), STALE_NAMES_MAX, |key, serial| is_held(extents, key, serial));
     }
 
     fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
         let extent = self.extents.get_mut(&key)?;
-        let (segment, sectors) = (extent.held_in.take()?, extent.sectors);
+        let ((segment, _), sectors) = (extent.held.take()?, extent.sectors);
         self.count(key, |holding| {
             holding.held_sectors = less(holding.held_sectors, sectors, "a table's held sectors");
         });
@@ -388,18 +402,15 @@ impl Holdings {
     }
 }
 
-/// Adds a name to a list, and compacts the list once it has many stale names.
-fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<CountedExtent>) {
-    list.push_back(key);
-    if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
-        // A name may occur several times. Only its last occurrence is kept.
-        let mut seen: ByKey<()> = ByKey::default();
-        let kept = list.iter().rev().filter(|key| extents.contains_key(key));
-        let mut kept: VecDeque<_> =
-            kept.filter(|key| seen.insert(**key, ()).is_none()).copied().collect();
-        kept.make_contiguous().reverse();
-        *list = kept;
-    }
+/// Whether this entry of [`Holdings::order`] is not stale.
+fn is_counted(extents: &ByKey<CountedExtent>, key: &ExtentKey, serial: u64) -> bool {
+    extents.get(key).is_some_and(|extent| extent.serial == serial)
+}
+
+/// Whether this entry of [`Holdings::held`] is not stale.
+fn is_held(extents: &ByKey<CountedExtent>, key: &ExtentKey, serial: u64) -> bool {
+    let held = extents.get(key).and_then(|extent| extent.held);
+    held.is_some_and(|(_, held)| held == serial)
 }
 
 #[cfg(test)]
@@ -479,6 +490,41 @@ mod tests {
         // The quota is lower now, as after a restart with other shares.
         shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
         assert_eq!(shares.over(), [key(1, 1)]);
+    }
+
+    #[test]
+    fn an_extent_that_was_filled_again_is_the_newest() {
+        let mut shares = shares(0, 30, false);
+        let fill = |shares: &mut Shares, chunk| {
+            let decision = shares.decide(key(1, chunk), 10);
+            if let SpaceDecision::Evict(evicted) = &decision {
+                for &key in evicted {
+                    shares.remove(key, 10);
+                }
+            }
+            shares.add(key(1, chunk), 10, None);
+            shares.written(key(1, chunk));
+            decision
+        };
+        (0..3).for_each(|chunk| drop(fill(&mut shares, chunk)));
+        let evicted = |chunk| SpaceDecision::Evict(vec![key(1, chunk)]);
+        assert_eq!(fill(&mut shares, 3), evicted(0));
+        // Chunk 0 comes back, so chunk 2 is the oldest one then.
+        assert_eq!(fill(&mut shares, 0), evicted(1));
+        assert_eq!(fill(&mut shares, 4), evicted(2));
+        // Of the entries of the evicted chunks, none is left at the front.
+        let table = &shares.accounts[&Account::Table(TableTag(1))];
+        assert_eq!(table.order.len(), 4);
+    }
+
+    #[test]
+    fn an_extent_that_becomes_held_again_is_the_last_to_be_released() {
+        let mut shares = shares(30, u64::MAX, false);
+        (0..3).for_each(|chunk| shares.restore(key(1, chunk), 10, segment(chunk)));
+        // Chunk 0 is moved, so chunk 1 has been held longest.
+        assert_eq!(shares.moved(key(1, 0), segment(5)), [(segment(0).unwrap(), 10)]);
+        shares.restore(key(1, 3), 10, None);
+        assert_eq!(shares.moved(key(1, 3), segment(6)), [(segment(1).unwrap(), 10)]);
     }
 
     #[test]
