@@ -87,6 +87,15 @@ impl<T: Cost> FairQueue<T> {
         }
     }
 
+    /// Removes and returns the next piece of work for which `is_wanted` is true. The unwanted work before it is removed
+    /// too, and its flows are not charged for it.
+    #[inline]
+    pub fn pop_wanted(&mut self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<T> {
+        self.turn = (self.turn + 1) % BATCH_TURN;
+        let mut order = Self::order(self.turn).into_iter();
+        order.find_map(|priority| self.class_mut(priority).pop_wanted(&mut is_wanted))
+    }
+
     /// Returns the piece of work that is served next if only flows for which `may` returns true may be served. `may`
     /// gets the id of a flow and the flow's first piece of work.
     pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {

@@ -162,6 +162,23 @@ impl<T: Cost> FlowQueue<T> {
         Some(work)
     }
 
+    /// Removes and returns the next piece of work for which `is_wanted` is true. The unwanted work before it is removed
+    /// too, and its flows are not charged for it.
+    #[inline]
+    pub fn pop_wanted(&mut self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<T> {
+        loop {
+            let state = self.flows.get_mut(self.front as usize)?;
+            while let Some(unwanted) = state.waiting.pop_front_if(|work| !is_wanted(work)) {
+                state.cost -= cost(&unwanted);
+                self.len -= 1;
+            }
+            if !state.waiting.is_empty() {
+                return self.pop();
+            }
+            self.reorder(self.front);
+        }
+    }
+
     /// Returns the first piece of work of the first flow for which `may` is true. `may` gets a flow's id and its first
     /// piece of work.
     pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {

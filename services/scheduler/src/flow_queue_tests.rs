@@ -47,6 +47,26 @@ fn turns_are_in_proportion_to_weights_and_costs() {
 }
 
 #[test]
+fn a_flow_is_not_charged_for_work_that_nobody_wants() {
+    let mut queue = FlowQueue::default();
+    let (a, b) = (Flow::new(1, 1), Flow::new(2, 1));
+    add(&mut queue, a, 40, 5);
+    add(&mut queue, b, 40, 5);
+    // Of the first flow, one piece in four is wanted.
+    let is_wanted = |piece: &Piece| piece.flow == 2 || piece.number % 4 == 3;
+    let order: Vec<_> =
+        std::iter::from_fn(|| queue.pop_wanted(is_wanted)).map(|it| (it.flow, it.number)).collect();
+    let both = (0..10).flat_map(|turn| [(1, 4 * turn + 3), (2, turn)]);
+    assert_eq!(order, both.chain((10..40).map(|number| (2, number))).collect::<Vec<_>>());
+    assert_eq!((queue.len(), queue.cost_of(a), queue.cost_of(b)), (0, 0, 0));
+    // A flow without any wanted work leaves the queue.
+    add(&mut queue, a, 3, 5);
+    assert_eq!(queue.pop_wanted(|_| false), None);
+    add(&mut queue, b, 1, 5);
+    assert_eq!(queue.pop_wanted(|_| true), Some(piece(2, 0, 5)));
+}
+
+#[test]
 fn a_flow_that_was_idle_waits_for_one_piece_and_has_no_credit() {
     let mut queue = FlowQueue::default();
     let (a, b) = (Flow::new(1, 1), Flow::new(2, 1));

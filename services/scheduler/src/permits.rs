@@ -137,7 +137,8 @@ impl Drop for Permit {
         loop {
             let next = {
                 let mut queue = permits.locked();
-                let Some(next) = queue.waiting.pop() else {
+                let wanted = queue.waiting.pop_wanted(|it| !it.permit.is_closed());
+                let Some(next) = wanted else {
                     queue.free += 1;
                     return;
                 };
@@ -145,7 +146,7 @@ impl Drop for Permit {
             };
             match next.send(Permit(Some(Arc::clone(&permits)))) {
                 Ok(()) => return,
-                // The work has stopped waiting. Empty the returned permit, so that its drop does nothing, because this
+                // The work has stopped waiting just now. Empty the returned permit, so that its drop does nothing, because this
                 // loop passes the permit on.
                 Err(mut returned) => drop(returned.0.take()),
             }
@@ -177,6 +178,24 @@ mod tests {
     const A: u64 = 1;
     const B: u64 = 2;
 
+    /// Drops the permit `first`, and returns the ids of the waiting flows in the order in which they get it.
+    async fn order_of(waiting: Vec<(u64, Waiting)>, first: Permit) -> Vec<u64> {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let tasks = waiting.into_iter().map(|(id, waiting)| {
+            let order = Arc::clone(&order);
+            tokio::spawn(async move {
+                let _permit = waiting.await;
+                order.lock().unwrap().push(id);
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        drop(first);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        order.lock().unwrap().clone()
+    }
+
     #[tokio::test]
     async fn permits_go_to_flows_in_proportion_to_their_weights_counted_in_rows() {
         let permits = Permits::new(1, 64);
@@ -191,20 +210,7 @@ mod tests {
         waiting.extend((0..12).map(|_| ask(B, 2, 50)));
         assert_eq!((permits.waiting(), permits.free()), (16, 0));
         assert_eq!(permits.waiting_of(Flow::new(B, 1)), 12);
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let tasks = waiting.into_iter().map(|(id, waiting)| {
-            let order = Arc::clone(&order);
-            tokio::spawn(async move {
-                let _permit = waiting.await;
-                order.lock().unwrap().push(id);
-            })
-        });
-        let tasks: Vec<_> = tasks.collect();
-        drop(first);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let order = order.lock().unwrap().clone();
+        let order = order_of(waiting, first).await;
         assert_eq!(order, [A, B, B, B, B, A, B, B, B, B, A, B, B, B, B, A]);
         assert_eq!((permits.waiting(), permits.free()), (0, 1));
     }
@@ -226,6 +232,20 @@ mod tests {
         drop(permit);
         drop(unclaimed);
         assert_eq!((permits.waiting(), permits.free()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_flow_whose_work_stops_waiting_gets_its_share_of_the_permits() {
+        let permits = Permits::new(1, 256);
+        let first = permits.take().unwrap();
+        let ask = |id| (id, permits.wait(1, Flow::new(id, 1), Priority::Interactive).unwrap());
+        let of_a: Vec<_> = (0..64).map(|_| ask(A)).collect();
+        let of_b: Vec<_> = (0..64).map(|_| ask(B)).collect();
+        // Three of four pieces of work of the first flow stop waiting.
+        let of_a = of_a.into_iter().step_by(4).collect::<Vec<_>>();
+        let order = order_of(of_a.into_iter().chain(of_b).collect(), first).await;
+        assert_eq!(order[..32].iter().filter(|&&id| id == A).count(), 16, "{order:?}");
+        assert_eq!(order.len(), 80);
     }
 
     #[test]

@@ -292,12 +292,14 @@ impl Reader {
         wants.clear();
         let mut joined = 0;
         while wants.len() < room {
-            let Some(piece) = waiting.pop() else { break };
-            let Some(request) = requests.get_mut(piece.request) else { continue };
-            if request.deadline <= now {
-                popped.late.push(piece.request);
-                continue;
-            }
+            let is_wanted = |piece: &Piece| match requests.get_mut(piece.request) {
+                Some(request) if request.deadline <= now => {
+                    popped.late.push(piece.request);
+                    false
+                }
+                request => request.is_some(),
+            };
+            let Some(piece) = waiting.pop_wanted(is_wanted) else { break };
             match want_of(&directory, piece) {
                 Some(want) if self.is_stuck(want.drive) => popped.stuck.push(piece),
                 Some(want) if self.join(&mut requests, want, now) => joined += 1,

@@ -53,10 +53,11 @@ impl<P: Cost> Queue<P> {
         self.pieces.push(piece, flow, priority);
     }
 
-    /// Removes and returns the next piece.
+    /// Removes and returns the next piece for which `is_wanted` is true. The unwanted pieces before it are removed too,
+    /// and their flows are not charged for them.
     #[inline]
-    pub fn pop(&mut self) -> Option<P> {
-        self.pieces.pop()
+    pub fn pop_wanted(&mut self, is_wanted: impl FnMut(&P) -> bool) -> Option<P> {
+        self.pieces.pop_wanted(is_wanted)
     }
 
     /// Returns all waiting pieces, in no particular order.
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(queue.wait(one(), Priority::Interactive), Duration::ZERO);
         // 100 every 5 ms: 20,000 per second.
         for tick in 0..=20 {
-            (0..100).for_each(|_| assert!(queue.pop().is_some()));
+            (0..100).for_each(|_| assert!(queue.pop_wanted(|_| true).is_some()));
             queue.submitted(100, start + ms(5 * tick));
         }
         assert_eq!(queue.len(), 7900);
@@ -183,7 +184,7 @@ mod tests {
         // One every 100 ms, each read at once.
         for tick in 0..100 {
             queue.push(Row, one(), Priority::Interactive);
-            queue.pop();
+            queue.pop_wanted(|_| true);
             queue.submitted(1, start + ms(100 * tick));
         }
         (0..1000).for_each(|_| queue.push(Row, one(), Priority::Interactive));
