@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 use tables::{BranchName, CacheUse, FilePath, FileTable, StoreUse, TableUri, Tables};
 use wire::{Fault, Reason};
 
@@ -29,6 +30,11 @@ pub struct Registry {
 /// one does not disturb others.
 type FileKey = (TableUri, FilePath, Option<u64>);
 
+/// The maximum number of fragments of all versions that are kept open. Each takes one or two KiB. A version counts as at
+/// least this number divided by `tables_max`, which bounds the number of versions, and as at most half of it, so that
+/// even the largest can be open.
+const FRAGMENTS_MAX: u32 = 100_000;
+
 /// The maximum number of files that are kept open. An open file takes about 1 KiB. All of them take some 16 MB.
 const FILES_MAX: u64 = 16_384;
 
@@ -37,10 +43,18 @@ const FILES_MAX: u64 = 16_384;
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
-    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. Callers that hold an evicted
-    /// version can still use it.
+    /// Creates a registry of the served tables, which keeps at most `tables_max` versions, and fewer if they have many
+    /// fragments. Callers that hold an evicted version can still use it. A version is not closed for lack of use: if
+    /// the store can't be reached, a node serves from its drives only tables that are open.
     pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
-        let (tables, files) = (Cache::new(tables_max), Cache::new(FILES_MAX));
+        let tables = Cache::builder()
+            .max_capacity(FRAGMENTS_MAX.into())
+            .weigher(move |_: &Key, table: &Arc<OpenTable>| {
+                weight(table.fragments().len(), tables_max)
+            })
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        let files = Cache::new(FILES_MAX);
         Self { source, served: Arc::new(served), tables, files, labels: Cache::new(LABELS_MAX) }
     }
 
@@ -137,10 +151,33 @@ impl Registry {
     }
 }
 
+/// Returns the number of fragments that a version with `fragments` fragments counts as.
+fn weight(fragments: usize, tables_max: u64) -> u32 {
+    let least = u64::from(FRAGMENTS_MAX) / tables_max.max(1);
+    let fragments = u32::try_from(fragments).unwrap_or(u32::MAX);
+    fragments.max(least as u32).min(FRAGMENTS_MAX / 2)
+}
+
 /// Returns the branch that a request names; `None` for the main one.
 fn branch_of(text: &str) -> Result<Option<BranchName>, NodeError> {
     BranchName::of_request(text).map_err(|error| {
         let what = format!("`{}` {error}", tables::shown(text));
         Fault::new(Reason::BadArgument, what).with("field", "branch").into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_count_by_their_fragments_within_bounds() {
+        // 64 versions with few fragments are kept, and no more.
+        assert_eq!((0..64).map(|fragments| weight(fragments, 64)).sum::<u32>(), 64 * 1562);
+        assert!(65 * weight(1, 64) > FRAGMENTS_MAX);
+        assert_eq!(weight(40_000, 64), 40_000);
+        // Two of the largest versions are kept.
+        assert_eq!(weight(1 << 40, 64), FRAGMENTS_MAX / 2);
+        assert_eq!(weight(0, 1), FRAGMENTS_MAX / 2);
+    }
 }
