@@ -186,14 +186,9 @@ impl SimDisk {
         self.lock().latency_ticks = ticks;
     }
 
-    /// Makes reads of the sector fail with EIO, until it is written or [`SimDisk::mend_sector`] is called.
+    /// Makes reads of the sector fail with EIO, until it is written.
     pub fn break_sector(&self, drive: DriveNo, sector: SectorNo) {
         self.lock().bad_sectors.insert((drive, sector));
-    }
-
-    /// Makes reads of the sector work again.
-    pub fn mend_sector(&self, drive: DriveNo, sector: SectorNo) {
-        self.lock().bad_sectors.remove(&(drive, sector));
     }
 
     /// Unplugs the drive or plugs it in again. While it is unplugged, all its operations fail with ENODEV.
