@@ -59,6 +59,10 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let scored = request.rerank.as_ref().filter(|_| rows(0).all(in_place));
     let held = match scored {
         Some(_) => None,
+        None if bytes > REPLY_BYTES_MAX => {
+            let (rows, bytes_max) = (request.rows(), REPLY_BYTES_MAX);
+            return Err(fault_of(&NodeError::BatchTooLarge { rows, bytes_max }));
+        }
         None => Some(hold(core, bytes, request.held_bytes(), of_flow)?),
     };
     let held_bytes = held.as_ref().map_or(0, HeldBytes::bytes);
@@ -85,12 +89,6 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
 /// Reserves memory for a reply with `bytes` of rows. The batch itself holds `own` bytes already, and other replies of
 /// its flow hold `of_flow` bytes. A flow that has replies in progress must leave some memory for other flows.
 fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fault> {
-    if bytes > REPLY_BYTES_MAX {
-        let what = format!(
-            "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
-        );
-        return Err(Fault::new(Reason::TooLarge, what));
-    }
     let memory = &core.traffic_memory;
     memory.hold_for_flow(bytes, own, of_flow).map_err(|lacks| {
         core.stats.shed.add(1);
