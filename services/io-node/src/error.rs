@@ -67,6 +67,8 @@ pub enum NodeError {
         rows: usize,
         /// The size of a segment.
         bytes_max: u64,
+        /// The bytes of the rows that were read.
+        bytes: u64,
     },
     /// A setting is invalid, or contradicts another one.
     #[error("configuration: `{field}` {problem}")]

@@ -18,7 +18,7 @@ use wire::{Fault, Reason};
 use crate::error::{NodeError, fault_of};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::shard::{HeldBytes, RequestNo};
-use crate::table::{BoundedRows, Pack, Projection};
+use crate::table::{BoundedRows, Excess, Pack, Projection};
 
 /// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part (see
 /// `requests.rs`) with rows that must come from the table.
@@ -167,9 +167,10 @@ impl PartRows {
         let columns: Vec<_> = part.columns.iter().map(|&c| pack.columns[c].clone()).collect();
         let table = self.projection.table.table();
         let rows = if pack.is_blob {
-            let too_large = |rows, bytes_max| NodeError::BatchTooLarge { rows, bytes_max };
+            let too_large =
+                |Excess { rows, bytes_max, .. }| NodeError::BatchTooLarge { rows, bytes_max };
             let mut read = BoundedRows::new(self.addrs.len(), self.bytes_max, too_large);
-            for piece in read.pieces() {
+            while let Some(piece) = read.next() {
                 read.push(table.take(&self.addrs[piece], &columns).await?)?;
             }
             read.joined()?

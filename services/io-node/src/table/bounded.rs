@@ -7,33 +7,58 @@ use arrow_select::concat::concat_batches;
 
 use crate::error::NodeError;
 
-/// The number of rows of a blob column per read. It is low, so that reading stops soon after the bound is exceeded,
-/// even if rows are large.
+/// The maximum number of rows of a blob column per read.
 const BLOB_ROWS: usize = 64;
 
-/// Rows that are read a few at a time, up to a maximum of bytes.
+/// Rows that are read a few at a time, up to a maximum of bytes. The size of rows is known only once they are read, so
+/// the first read is of one row, and each next one of at most twice as many, as far as rows like the largest so far fit
+/// into the bytes that are left. Of rows of similar size, at most one more than the maximum allows is read.
 pub struct BoundedRows {
     rows: usize,
     bytes_max: u64,
+    /// The number of rows that were read.
+    read: usize,
     bytes: u64,
+    /// The maximum number of rows of the next read.
+    next_max: usize,
+    /// The bytes of a row, on average over the read whose rows were largest.
+    row_bytes: u64,
     parts: Vec<RecordBatch>,
     too_large: TooLarge,
 }
 
-/// Returns the error for rows, of the given number, that take more than the given maximum of bytes.
-type TooLarge = fn(usize, u64) -> NodeError;
+/// Rows that take more than the maximum of bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Excess {
+    /// The number of rows.
+    pub rows: usize,
+    /// The maximum of bytes.
+    pub bytes_max: u64,
+    /// The bytes of the rows that were read.
+    pub bytes: u64,
+}
+
+/// Returns the error for rows that take too many bytes.
+type TooLarge = fn(Excess) -> NodeError;
 
 impl BoundedRows {
     /// Creates an empty collection for `rows` rows of at most `bytes_max` bytes in total. `too_large` makes the error
-    /// for more from both numbers.
+    /// for more.
     pub fn new(rows: usize, bytes_max: u64, too_large: TooLarge) -> Self {
-        Self { rows, bytes_max, bytes: 0, parts: Vec::new(), too_large }
+        let parts = Vec::new();
+        Self { rows, bytes_max, read: 0, bytes: 0, next_max: 1, row_bytes: 0, parts, too_large }
     }
 
-    /// Returns the ranges to read one after another: at least one, which may be empty.
-    pub fn pieces(&self) -> impl Iterator<Item = Range<usize>> + Send + use<> {
-        let rows = self.rows;
-        (0..rows.max(1)).step_by(BLOB_ROWS).map(move |start| start..rows.min(start + BLOB_ROWS))
+    /// Returns the range to read next, or `None` once all rows are read. There is at least one range, which may be
+    /// empty.
+    pub fn next(&self) -> Option<Range<usize>> {
+        if self.read == self.rows && !self.parts.is_empty() {
+            return None;
+        }
+        let left = self.bytes_max.saturating_sub(self.bytes);
+        let fitting = usize::try_from(left / self.row_bytes.max(1)).unwrap_or(usize::MAX);
+        let end = self.read + fitting.clamp(1, self.next_max);
+        Some(self.read..end.min(self.rows))
     }
 
     /// Adds the rows of the next range.
@@ -41,7 +66,11 @@ impl BoundedRows {
     /// # Errors
     /// The error of `too_large` once the sum exceeds the maximum.
     pub fn push(&mut self, part: RecordBatch) -> Result<(), NodeError> {
-        self.bytes += part.get_array_memory_size() as u64;
+        let bytes = part.get_array_memory_size() as u64;
+        self.bytes += bytes;
+        self.read += part.num_rows();
+        self.row_bytes = self.row_bytes.max(bytes / part.num_rows().max(1) as u64);
+        self.next_max = (self.next_max * 2).min(BLOB_ROWS);
         self.parts.push(part);
         match self.bytes > self.bytes_max {
             true => Err(self.too_large()),
@@ -59,7 +88,8 @@ impl BoundedRows {
     }
 
     fn too_large(&self) -> NodeError {
-        (self.too_large)(self.rows, self.bytes_max)
+        let Self { rows, bytes_max, bytes, .. } = *self;
+        (self.too_large)(Excess { rows, bytes_max, bytes })
     }
 }
 
@@ -71,19 +101,36 @@ mod tests {
 
     use super::*;
 
+    /// Reads `rows` rows of `row_bytes` bytes each. Returns the lengths of the reads, and the error, if there is one.
+    fn read(rows: usize, row_bytes: usize, bytes_max: u64) -> (Vec<usize>, Option<String>) {
+        let too_large =
+            |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge { rows, bytes_max, bytes };
+        let (mut read, mut reads) = (BoundedRows::new(rows, bytes_max, too_large), Vec::new());
+        while let Some(range) = read.next() {
+            reads.push(range.len());
+            let blob = vec![7; row_bytes];
+            let blobs: ArrayRef = Arc::new(BinaryArray::from_iter_values(range.map(|_| &blob)));
+            if let Err(error) = read.push(RecordBatch::try_from_iter([("blob", blobs)]).unwrap()) {
+                return (reads, Some(error.to_string()));
+            }
+        }
+        assert_eq!(read.joined().unwrap().num_rows(), rows);
+        (reads, None)
+    }
+
     #[test]
-    fn rows_beyond_the_maximum_are_refused_with_the_advice_for_it() {
-        let blobs: ArrayRef = Arc::new(BinaryArray::from_iter_values([[7; 1000]; BLOB_ROWS]));
-        let rows = RecordBatch::try_from_iter([("blob", blobs)]).unwrap();
-        let mut read = BoundedRows::new(
-            3 * BLOB_ROWS,
-            rows.get_array_memory_size() as u64 * 2,
-            |rows, bytes_max| NodeError::ChunkTooLarge { rows, bytes_max },
-        );
-        assert_eq!(read.pieces().count(), 3);
-        read.push(rows.clone()).unwrap();
-        read.push(rows.clone()).unwrap();
-        let refused = read.push(rows).unwrap_err().to_string();
+    fn small_rows_are_read_more_and_more_at_a_time() {
+        assert_eq!(read(200, 10, 1 << 20), (vec![1, 2, 4, 8, 16, 32, 64, 64, 9], None));
+        assert_eq!(read(1, 10, 1 << 20), (vec![1], None));
+        assert_eq!(read(0, 10, 1 << 20), (vec![0], None));
+    }
+
+    #[test]
+    fn reading_large_rows_stops_at_the_maximum_with_the_advice_for_it() {
+        let (reads, refused) = read(192, 1 << 20, 10 << 20);
+        let rows: usize = reads.iter().sum();
+        assert!((10..=11).contains(&rows), "{reads:?}");
+        let refused = refused.unwrap();
         assert!(
             refused.contains("a chunk of 192 rows") && refused.contains("`segment`"),
             "{refused}"

@@ -22,6 +22,7 @@ mod faults;
 mod fills;
 mod reclaim;
 mod record;
+mod restore;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -33,12 +34,12 @@ use tokio::time::Instant;
 
 use self::reclaim::Reclaim;
 use super::checked::less;
-use super::events::{Action, Event, FillOutcome, Purpose};
+use super::events::{Action, Event, FillOutcome, Purpose, ScanError};
 use super::eviction::{Eviction, SEGMENTS_SAVED};
 use super::pace::Pace;
 use super::placed::Placed;
 use super::scrub::Scrub;
-use super::segments::{RestoredSegment, Segments};
+use super::segments::Segments;
 use super::shares::{Holding, Shares};
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
@@ -116,8 +117,8 @@ pub struct CacheBooks {
     /// For each chunk that could not be filled, the time until which misses do not request it again, and the length of
     /// that delay.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
-    /// Chunks that are longer than a segment or than their table's quota, with their length in bytes. They are not
-    /// scanned again, because they can never fit.
+    /// Chunks that are longer than a segment or than their table's quota, with their length in bytes, or the bytes that
+    /// were read of them. They are not scanned again, because they can never fit.
     too_long: HashMap<ExtentKey, u64>,
     /// Encoded extents that await space on a drive.
     awaiting_space: VecDeque<(ExtentKey, pack::Extent)>,
@@ -184,44 +185,6 @@ impl CacheBooks {
         }
     }
 
-    /// Enters the segments that were filled before the restart. The `unreadable` ones stay unused until they are
-    /// reclaimed. Call it once, before any method that changes the books.
-    pub fn restore_segments(&mut self, segments: Vec<RestoredSegment>, unreadable: Vec<SegmentNo>) {
-        self.segments.restore(segments);
-        for segment in unreadable {
-            self.segments.distrust(segment);
-        }
-    }
-
-    /// Reserves memory for `extents` extents.
-    pub fn reserve(&mut self, extents: usize) {
-        self.placed.reserve(extents);
-    }
-
-    /// Enters extents that were found on the drives, in the order in which they were written. If two have the same
-    /// name, the later one counts. Call it with all extents before [`restore_counts`](Self::restore_counts).
-    pub fn restore_extents(&mut self, extents: &[Arc<Extent>]) {
-        extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
-    }
-
-    /// Adds entered extents to the lists of their segments and the counts of their tables, except those that a later
-    /// extent with the same name replaced.
-    pub fn restore_counts(&mut self, extents: &[Arc<Extent>]) {
-        for extent in extents {
-            if self.placed.has(extent) {
-                self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
-                self.count_restored(extent);
-            }
-        }
-    }
-
-    /// Ends the restore: evicts extents of tables that exceed their quota, and starts the scrubber.
-    pub fn restored(&mut self, now: Instant) -> Vec<Action> {
-        self.keep_to_shares();
-        self.scrub.begin(self.by_segment.keys().copied().collect(), now);
-        std::mem::take(&mut self.actions)
-    }
-
     /// Processes an event, and returns the actions to carry out now, in order.
     pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.enter(event, now);
@@ -244,7 +207,10 @@ impl CacheBooks {
                 for (key, extent) in extents {
                     match extent {
                         Ok(extent) => self.awaiting_space.push_back((key, extent)),
-                        Err(why) => self.end(key, FillOutcome::Failed(why.into()), now),
+                        Err(ScanError::TooLong(bytes)) => self.end_too_long(key, bytes, now),
+                        Err(ScanError::Failed(why)) => {
+                            self.end(key, FillOutcome::Failed(why.into()), now);
+                        }
                     }
                 }
             }
@@ -421,22 +387,6 @@ impl CacheBooks {
     /// Whether an extent with this name is placed.
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.placed.contains(key)
-    }
-}
-
-#[cfg(test)]
-impl CacheBooks {
-    /// Returns the books after a restart with other shares, as if all placed extents had been recorded.
-    pub fn restarted(self, shares: Shares, now: Instant) -> Self {
-        let mut extents: Vec<_> = self.by_segment.into_values().flatten().collect();
-        extents.retain(|extent| self.placed.has(extent));
-        extents.sort_by_key(|extent| (extent.drive, extent.first.0));
-        let mut books = Self::new(1, self.slabs, self.limits, shares, 1, now);
-        books.restore_segments(self.segments.in_use(), Vec::new());
-        books.restore_extents(&extents);
-        books.restore_counts(&extents);
-        books.restored(now);
-        books
     }
 }
 

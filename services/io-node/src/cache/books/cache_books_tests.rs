@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::cache_books::{CacheBooks, FillLimits};
-use super::events::{Action, Event, FillOutcome, RequestOutcome};
+use super::events::{Action, Event, FillOutcome, RequestOutcome, ScanError};
 use super::shares::Shares;
 use crate::config::Share;
 use crate::drive::{DriveState, ExtentError, Superblock, trial_extent};
@@ -227,7 +227,7 @@ fn a_chunk_that_failed_is_not_tried_for_a_miss_until_its_delay_is_over() {
     for delay in [1, 2, 4] {
         assert!(matches!(cache.request(3, false), RequestOutcome::Queued));
         cache.apply(Event::Woken);
-        let extents = vec![(key(3), Err("no such file".to_owned()))];
+        let extents = vec![(key(3), Err(ScanError::Failed("no such file".to_owned())))];
         assert_eq!(lines(&cache.apply(Event::Scanned { extents })), ["end 3: no such file"]);
         assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
         cache.now += Duration::from_secs(delay) - Duration::from_millis(1);
@@ -248,7 +248,7 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
     assert!(matches!(cache.request(0, true), RequestOutcome::Queued));
     cache.apply(Event::Woken);
     let extents = vec![(key(0), Ok(trial_extent(5).unwrap()))];
-    let why = "a chunk of 20480 bytes is longer than its table's `maximum` of 16384 bytes: its rows come from the \
+    let why = "a chunk of at least 20480 bytes is longer than its table's `maximum` of 16384 bytes: its rows come from the \
                table; raise `maximum` in `shares`";
     assert_eq!(lines(&cache.apply(Event::Scanned { extents })), [format!("end 0: {why}")]);
     let RequestOutcome::Ended(FillOutcome::Failed(said)) = cache.request(0, true) else {
@@ -256,6 +256,25 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
     };
     assert_eq!(&*said, why);
     assert!(cache.fill(1).ends_with(&["end 1: 12288".to_owned()]));
+}
+
+#[test]
+fn a_chunk_whose_scan_stops_at_the_length_of_a_segment_is_not_scanned_again() {
+    let mut cache = cache(1);
+    assert!(matches!(cache.request(3, false), RequestOutcome::Queued));
+    cache.apply(Event::Woken);
+    let extents = vec![(key(3), Err(ScanError::TooLong(9_999_999)))];
+    let said = lines(&cache.apply(Event::Scanned { extents }));
+    assert!(
+        said[0].starts_with("end 3: a chunk of at least 9999999 bytes doesn't fit"),
+        "{said:?}"
+    );
+    // Not even after the longest delay of a failed fill.
+    cache.now += Duration::from_secs(301);
+    for is_awaited in [false, true] {
+        assert!(matches!(cache.request(3, is_awaited), RequestOutcome::Ended(_)));
+    }
+    assert!(lines(&cache.apply(Event::Woken)).is_empty());
 }
 
 #[test]
@@ -382,6 +401,37 @@ fn books_that_are_stopped_record_and_start_nothing() {
     assert_eq!(lines(&actions), ["publish 0", "record 1 of 0:0 at 15"]);
     cache.succeed(actions);
     assert!(!cache.books.is_busy() && cache.books.wake().is_none());
+}
+
+/// Returns which of the first six chunks a node with memory for only `extents_max` extents has after a restart.
+fn kept_by_a_restart(extents_max: u64, shares: fn() -> Shares) -> [bool; 6] {
+    let mut cache = cache_of(1, LIMITS, shares());
+    (0..6).for_each(|chunk| drop(cache.fill(chunk)));
+    assert!((0..6).all(|chunk| cache.books.contains(key(chunk))));
+    let bytes_max = cache.books.directory_bytes() / 6 * extents_max;
+    cache.books.set_directory_bytes_max(bytes_max);
+    let now = cache.now;
+    let mut restarted = Cache { books: cache.books.restarted(shares(), now), now };
+    assert!(restarted.books.directory_bytes() <= bytes_max);
+    let kept = [0, 1, 2, 3, 4, 5].map(|chunk| restarted.books.contains(key(chunk)));
+    // Fills go on: the segments that lost their extents are reclaimed for them.
+    if extents_max > 1 {
+        assert!(restarted.fill(9).contains(&"end 9: 12288".to_owned()));
+    }
+    assert!(restarted.books.directory_bytes() <= bytes_max);
+    kept
+}
+
+#[test]
+fn a_restarted_node_keeps_the_newest_extents_that_its_directory_has_memory_for() {
+    assert_eq!(kept_by_a_restart(6, Shares::default), [true; 6]);
+    assert_eq!(kept_by_a_restart(2, Shares::default), [false, false, false, false, true, true]);
+    // The first two extents are held for the table's guarantee.
+    let shares = || {
+        let share = Share { guarantee: 4, quota: u64::MAX, is_pinned: false };
+        Shares::new([(key(0).pack.table(), share)])
+    };
+    assert_eq!(kept_by_a_restart(3, shares), [true, true, false, false, false, true]);
 }
 
 #[test]

@@ -8,12 +8,21 @@ use ring::{AlignedBuf, WriteError};
 use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
+/// The reason why a chunk could not be read from the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScanError {
+    /// The chunk does not fit a segment. Reading it stopped after this number of bytes.
+    TooLong(u64),
+    /// Reading or encoding the chunk failed.
+    Failed(String),
+}
+
 /// An event for the books. Every action but [`Action::Forget`] and [`Action::End`] ends in one.
 pub enum Event {
     /// Chunks of the table were read and encoded ([`Action::Scan`]).
     Scanned {
         /// For each chunk, the name of its extent, and the encoded extent or the reason why it can't be filled.
-        extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
+        extents: Vec<(ExtentKey, Result<pack::Extent, ScanError>)>,
     },
     /// A write of an extent has ended ([`Action::Write`]).
     Written {

@@ -83,7 +83,8 @@ impl Placed {
         self.bytes
     }
 
-    fn bytes_of(&self, extent: &Extent) -> u64 {
+    /// The RAM that an extent takes, with the replicas of all cores, in bytes.
+    pub fn bytes_of(&self, extent: &Extent) -> u64 {
         let share = match extent.key.pack.table().is_of_files() && !self.has_shares {
             true => SHARE_ENTRY_BYTES,
             false => 0,

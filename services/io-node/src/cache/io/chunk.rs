@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::error::NodeError;
-use crate::table::{BoundedRows, OpenTable};
+use crate::table::{BoundedRows, Excess, OpenTable};
 
 /// A chunk of one of a table's packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +21,8 @@ pub struct FillKey {
 
 /// The source of a chunk's data. It hides the table from the filler.
 pub trait Chunk: Send {
-    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment. Reading a blob column stops with an
-    /// error once its rows take more bytes than that.
+    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment. Reading a blob column stops with
+    /// [`NodeError::ChunkTooLarge`] once its rows take more bytes than that.
     fn encoded(
         self: Box<Self>,
         bytes_max: u64,
@@ -71,9 +71,13 @@ impl Chunk for TableChunk {
             let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
             let columns = &table.packs()[pack].columns;
             let batch = if table.packs()[pack].is_blob {
-                let too_large = |rows, bytes_max| NodeError::ChunkTooLarge { rows, bytes_max };
+                let too_large = |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge {
+                    rows,
+                    bytes_max,
+                    bytes,
+                };
                 let mut read = BoundedRows::new(rows.len(), bytes_max, too_large);
-                for piece in read.pieces() {
+                while let Some(piece) = read.next() {
                     let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
                     read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
                 }

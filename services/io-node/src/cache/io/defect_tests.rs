@@ -142,7 +142,7 @@ fn a_chunk_longer_than_a_segment_is_read_once_and_the_error_says_what_to_do() {
             let chunk = Box::new(Long(Arc::clone(&reads)));
             assert_eq!(
                 why(life.fills.fill_with(name(1), chunk).await),
-                "a chunk of 135168 bytes doesn't fit a segment of 131072: its rows come from the table; raise \
+                "a chunk of at least 135168 bytes doesn't fit a segment of 131072: its rows come from the table; raise \
                  `segment`, which empties the drives"
             );
         }

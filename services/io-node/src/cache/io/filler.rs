@@ -20,7 +20,9 @@ use super::task::{self, forget, publish};
 use super::threads::FillThreads;
 use super::transfer_bufs::TransferBufs;
 use super::transfers::Transfers;
-use crate::cache::books::{Action, CacheBooks, Event, FillLimits, RequestOutcome, Shares};
+use crate::cache::books::{
+    Action, CacheBooks, Event, FillLimits, RequestOutcome, ScanError, Shares,
+};
 use crate::drive::{FoundJournal, JournalError, Superblock};
 use crate::extent::{ByKey, Extent};
 use crate::shard::mailbox::Mailbox;
@@ -100,12 +102,14 @@ impl Filler {
         (filler, handle)
     }
 
-    /// Enters all extents on the slabs into every core's directory, and returns how many there are. Call it first.
+    /// Enters the extents on the slabs into every core's directory, as many as it has memory for, and returns how many
+    /// there are. Call it first.
     ///
     /// The extents are entered into the books only in [`run`](Self::run), because rows can be served without the books.
     pub async fn restore(&mut self, found: Vec<Vec<FoundJournal>>) -> usize {
-        let restored = restore::combine(found, self.books.segment_sectors());
+        let mut restored = restore::combine(found, self.books.segment_sectors());
         self.books.restore_segments(restored.segments, restored.unreadable);
+        self.books.fit_directory(&mut restored.extents);
         self.restored = restored.extents.into();
         let extents = task::restore(&self.cores, &self.restored).await;
         self.report();
@@ -282,7 +286,7 @@ impl Filler {
         };
         let run: Vec<_> = keys.iter().map(chunk).collect();
         let keys = keys.to_vec();
-        let failed = |key| (key, Err("reading the table panicked".to_owned()));
+        let failed = |key| (key, Err(ScanError::Failed("reading the table panicked".to_owned())));
         let instead = move || Event::Scanned { extents: keys.into_iter().map(failed).collect() };
         let scan = task::scan(run, self.books.segment_sectors() * SECTOR_BYTES as u64);
         self.steps.spawn_on(self.threads.next(), "scan", scan, instead);

@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::chunk::Chunk;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
-use crate::cache::books::{Event, Purpose};
+use crate::cache::books::{Event, Purpose, ScanError};
 use crate::drive::ExtentError;
+use crate::error::NodeError;
 use crate::extent::{Extent, SegmentNo};
 use crate::shard::mailbox::{Mailbox, Message};
 
@@ -89,8 +90,11 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Even
     for (name, chunk) in run {
         // A panic in a library fails only this fill, and is still reported to the filler.
         let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
-            Ok(extent) => extent.map_err(|error| error.to_string()),
-            Err(_) => Err("reading the table panicked".into()),
+            Ok(extent) => extent.map_err(|error| match error {
+                NodeError::ChunkTooLarge { bytes, .. } => ScanError::TooLong(bytes),
+                error => ScanError::Failed(error.to_string()),
+            }),
+            Err(_) => Err(ScanError::Failed("reading the table panicked".into())),
         };
         extents.push((name, extent));
     }

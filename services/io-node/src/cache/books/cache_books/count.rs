@@ -53,7 +53,7 @@ impl CacheBooks {
     }
 
     /// The segment in which an extent is held; `None` if it is not held.
-    fn held_in(&self, extent: &Extent) -> Option<SegmentNo> {
+    pub(super) fn held_in(&self, extent: &Extent) -> Option<SegmentNo> {
         let is_held = self.segments.log_of(extent.segment) == Log::Held;
         (is_held && self.shares.holds(extent.key)).then_some(extent.segment)
     }
