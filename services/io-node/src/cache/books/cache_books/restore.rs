@@ -101,11 +101,6 @@ impl CacheBooks {
         books
     }
 
-    /// The RAM that the directory takes, in bytes.
-    pub fn directory_bytes(&self) -> u64 {
-        self.placed.bytes()
-    }
-
     /// Sets the maximum of the RAM that the directory may take.
     pub fn set_directory_bytes_max(&mut self, bytes_max: u64) {
         self.limits.directory_bytes_max = bytes_max;
