@@ -16,12 +16,14 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use lance_core::Error as LanceError;
+use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload, MultipartUpload,
-    ObjectStore, ObjectStoreExt, PutPayload,
+    Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore,
+    ObjectStoreExt,
 };
 use tables::FilePath;
+use tokio::io::AsyncWriteExt;
 
 use crate::error::{LakeError, Result};
 use crate::store::CheckedByReader;
@@ -33,9 +35,6 @@ const SIDE_FOLDER: &str = "_bireme";
 /// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one. S3 accepts
 /// 10,000 parts, so a file may have 168 GB.
 const PART_BYTES: usize = 16 << 20;
-
-/// The number of parts of a file that are uploaded at the same time. Together they hold 128 MiB.
-const PARTS_AT_ONCE: usize = 8;
 
 /// The number of hexadecimal digits in a file's name.
 const NAME_DIGITS: usize = 32;
@@ -156,16 +155,15 @@ impl SideFiles {
     pub async fn create(&self, pieces: impl Iterator<Item = Vec<u8>>) -> Result<String> {
         let name = format!("{:0NAME_DIGITS$x}{}", rand::random::<u128>(), self.extension);
         let path = self.folder.clone().join(name.as_str());
-        let mut parts = parts_of(pieces);
-        let first = parts.next().unwrap_or_default();
-        let written = match parts.next() {
-            None => self.store.put(&path, first).await.map(drop),
-            Some(second) => match self.store.put_multipart(&path).await {
-                Ok(file) => upload(file, [first, second].into_iter().chain(parts)).await,
-                Err(error) => Err(error),
-            },
-        };
-        written.map_err(|error| self.blame(error))?;
+        let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path, PART_BYTES);
+        for piece in pieces {
+            if let Err(error) = writer.put(piece.into()).await {
+                // An error of `abort` would say less than this one.
+                let _ = writer.abort().await;
+                return Err(self.blame(error));
+            }
+        }
+        writer.shutdown().await.map_err(|error| self.blame(error))?;
         Ok(name)
     }
 
@@ -196,42 +194,6 @@ impl SideFileReader {
     }
 }
 
-/// Divides the bytes of `pieces` into parts of [`PART_BYTES`]; the last one may be smaller.
-fn parts_of(mut pieces: impl Iterator<Item = Vec<u8>>) -> impl Iterator<Item = PutPayload> {
-    let mut rest = Bytes::new();
-    std::iter::from_fn(move || {
-        let (mut part, mut bytes) = (Vec::new(), 0);
-        while bytes < PART_BYTES {
-            if rest.is_empty() {
-                let Some(piece) = pieces.next() else { break };
-                rest = piece.into();
-            }
-            let taken = rest.split_to(rest.len().min(PART_BYTES - bytes));
-            bytes += taken.len();
-            part.push(taken);
-        }
-        (bytes > 0).then(|| PutPayload::from_iter(part))
-    })
-}
-
-/// Uploads a file in parts. If that fails, has the store drop the parts that it has: it would keep and bill them.
-async fn upload(
-    mut file: Box<dyn MultipartUpload>,
-    parts: impl Iterator<Item = PutPayload>,
-) -> object_store::Result<()> {
-    let uploads = parts.map(|part| file.put_part(part));
-    let uploaded = stream::iter(uploads).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await;
-    let written = match uploaded {
-        Ok(()) => file.complete().await.map(drop),
-        Err(error) => Err(error),
-    };
-    if written.is_err() {
-        // An error of `abort` would say less than the first one.
-        let _ = file.abort().await;
-    }
-    written
-}
-
 /// Returns whether a file has a name that [`SideFiles::create`] gives.
 fn is_name(name: &str, extension: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -257,68 +219,4 @@ fn pieces_of(file: File, bytes: u64) -> BoxStream<'static, object_store::Result<
     };
     let starts = (0..bytes).step_by(PIECE_BYTES as usize);
     stream::iter(starts).then(read).boxed()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::FutureExt;
-    use futures::future::ready;
-    use object_store::{PutResult, UploadPart};
-
-    use super::*;
-
-    /// An upload whose part `fails` fails, or, if it has fewer parts, its completion.
-    #[derive(Debug)]
-    struct Failing {
-        fails: usize,
-        parts: usize,
-        aborted: Arc<AtomicUsize>,
-    }
-
-    fn lost<T>() -> object_store::Result<T> {
-        Err(StoreError::Generic { store: "test", source: "the connection was lost".into() })
-    }
-
-    #[async_trait::async_trait]
-    impl MultipartUpload for Failing {
-        fn put_part(&mut self, _part: PutPayload) -> UploadPart {
-            self.parts += 1;
-            ready(if self.parts == self.fails { lost() } else { Ok(()) }).boxed()
-        }
-
-        async fn complete(&mut self) -> object_store::Result<PutResult> {
-            lost()
-        }
-
-        async fn abort(&mut self) -> object_store::Result<()> {
-            self.aborted.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn an_upload_that_fails_leaves_no_parts() {
-        for fails in 1..=4 {
-            let aborted = Arc::new(AtomicUsize::new(0));
-            let file = Failing { fails, parts: 0, aborted: Arc::clone(&aborted) };
-            let parts = (0..3).map(|_| PutPayload::from_static(b"part"));
-            let error = upload(Box::new(file), parts).await.unwrap_err();
-            assert!(error.to_string().contains("the connection was lost"), "{error}");
-            assert_eq!(aborted.load(Ordering::Relaxed), 1, "part {fails}");
-        }
-    }
-
-    #[test]
-    fn parts_have_the_size_that_stores_want_and_all_bytes() {
-        let pieces = [PART_BYTES / 2, 0, PART_BYTES + 3, 7, PART_BYTES];
-        let bytes_of = |at: usize| vec![at as u8; pieces[at]];
-        let parts: Vec<_> = parts_of((0..pieces.len()).map(bytes_of)).collect();
-        let sizes: Vec<_> = parts.iter().map(PutPayload::content_length).collect();
-        assert_eq!(sizes, [PART_BYTES, PART_BYTES, PART_BYTES / 2 + 10]);
-        let joined: Vec<u8> = parts.into_iter().flatten().flatten().collect();
-        assert!(joined == (0..pieces.len()).flat_map(bytes_of).collect::<Vec<_>>());
-        assert_eq!(parts_of(std::iter::once(Vec::new())).count(), 0);
-    }
 }
