@@ -183,7 +183,9 @@ impl Part {
             }
             Err(fault) => fault,
         };
-        match fault.retry_after() {
+        // A stream that has ended gives the reason to each look-up.
+        let has_ended = asked.appends.iter().any(|append| append.lookup.has_ended());
+        match fault.retry_after().filter(|_| !has_ended) {
             Some(after) => {
                 // A node that lacks memory for many rows may have enough for fewer.
                 if fault.reason == Reason::Overloaded {

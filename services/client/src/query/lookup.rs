@@ -299,6 +299,11 @@ impl Lookup {
         self.projection.timeout
     }
 
+    /// Returns whether the stream has ended, so that every further look-up fails.
+    pub fn has_ended(&self) -> bool {
+        self.projection.shared.waiting().ended.is_some()
+    }
+
     /// Returns whether all rows of each key are returned.
     pub fn returns_all_rows(&self) -> bool {
         self.projection.all_rows
