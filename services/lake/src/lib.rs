@@ -38,6 +38,7 @@ mod hint;
 mod history;
 mod index;
 mod ingest;
+mod key;
 mod key_record;
 mod lake;
 mod live_rows;
@@ -59,6 +60,7 @@ mod store;
 mod table;
 mod table_files;
 mod take;
+mod text_type;
 mod words;
 
 pub use blobs::Blob;

@@ -15,8 +15,9 @@ use super::request::{
     IndexRequest, VectorIndex, VectorIndexKind, default_partitions, default_sub_vectors,
 };
 use crate::error::{LakeError, Result};
-use crate::search::{can_be_searched, check_key_type};
+use crate::key::check_key_type;
 use crate::table::Table;
+use crate::text_type::can_be_searched;
 
 /// The fewest rows for product quantization: one for each of its 256 centroids.
 const PQ_ROWS_MIN: u64 = 256;

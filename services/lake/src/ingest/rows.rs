@@ -12,7 +12,7 @@ use super::file::{Batches, bad_file};
 use super::format::Format;
 use super::source::Source;
 use crate::error::Result;
-use crate::search::parse_key;
+use crate::key::parse_key;
 
 /// The rows of one file, batch by batch. Reading blocks.
 pub struct FileRows {

@@ -13,8 +13,8 @@ use super::finite::find_in_vectors;
 use super::options::IngestOptions;
 use super::source::Source;
 use crate::error::{LakeError, Result};
+use crate::key::{can_be_key, check_key_type};
 use crate::schema::conform_array;
-use crate::search::{can_be_key, check_key_type};
 use crate::table::Table;
 
 /// The schema to which all batches are converted before they are written.

@@ -2,16 +2,16 @@
 //! more than the search itself.
 //!
 //! An index is opened once per version and column, and only if it can be searched without the scanner (`coverage.rs`,
-//! `open_partitions.rs` and `sole_segment.rs` decide). Other searches go through the scanner.
+//! `vector/open_partitions.rs` and `keys/sole_segment.rs` decide). Other searches go through the scanner.
 
 use std::sync::atomic::AtomicBool;
 
 use tokio::sync::OnceCell;
 
-use super::key_btree::KeyBtree;
-use super::partitions::Partitions;
+use super::keys::KeyBtree;
 use super::plan_reason::PlanReason;
-use super::text_index::TextIndex;
+use super::text::TextIndex;
+use super::vector::Partitions;
 
 /// A column's indexes that are searched directly. The first search that may use an index fills its cell: with the open
 /// index or, if the index can't be searched directly, with `None` or the reason.

@@ -4,9 +4,9 @@ use address::RowAddr;
 use futures::FutureExt;
 
 use super::partitions::Rung;
-use super::plan_reason::PlanReason;
-use super::vector_query::VectorQuery;
+use super::query::VectorQuery;
 use crate::error::Result;
+use crate::search::plan_reason::PlanReason;
 use crate::table::Table;
 
 /// A vector index whose searches can be measured.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use predicate::{Predicate, Step};
 
 use super::narrowing::Narrowing;
-use super::selection::passing_share;
+use crate::search::selection::passing_share;
 
 /// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An
 /// estimate: an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row,
@@ -29,9 +29,9 @@ pub struct CheckedFilter {
     /// The filter; without the part that scalar indexes answer, if they answer a part exactly.
     pub predicate: Arc<Predicate>,
     /// All of the filter, if it can be evaluated for single rows.
-    pub(super) whole: Option<Arc<Predicate>>,
+    pub(in crate::search) whole: Option<Arc<Predicate>>,
     /// The query of scalar indexes that leaves the candidates, if the indexes answer a part of the filter.
-    pub(super) narrowing: Option<Arc<Narrowing>>,
+    pub(in crate::search) narrowing: Option<Arc<Narrowing>>,
     /// The number of rows that would have to be scanned to find those that pass.
     pub scan_rows: u64,
     /// The number of candidates that cost as much as this scan.
@@ -49,7 +49,11 @@ pub struct CheckedFilter {
 impl CheckedFilter {
     /// Creates the record of a filter that no search has used yet, and of which scalar indexes answer no part. To
     /// compare a candidate with it, the first of `bytes` is read, and to scan a row, the second.
-    pub(super) fn new(predicate: Arc<Predicate>, scan_rows: u64, bytes: (usize, usize)) -> Self {
+    pub(in crate::search) fn new(
+        predicate: Arc<Predicate>,
+        scan_rows: u64,
+        bytes: (usize, usize),
+    ) -> Self {
         let (checked, passed, is_listed, narrowing) = Default::default();
         let whole = Some(Arc::clone(&predicate));
         let checks_per_scan = scan_rows / scanned_per_checked(bytes);
@@ -68,7 +72,7 @@ impl CheckedFilter {
     }
 
     /// Like [`new`](Self::new), for a filter whose candidates are the `scan_rows` rows that `narrowing` leaves.
-    pub(super) fn narrowed(
+    pub(in crate::search) fn narrowed(
         (predicate, whole): (Arc<Predicate>, Option<Arc<Predicate>>),
         (narrowing, scan_rows): (Arc<Narrowing>, u64),
         bytes: (usize, usize),
@@ -81,7 +85,7 @@ impl CheckedFilter {
     }
 
     /// The number of candidates that cost as much as a scan.
-    pub(super) fn checks_per_scan(&self) -> u64 {
+    pub(in crate::search) fn checks_per_scan(&self) -> u64 {
         self.checks_per_scan
     }
 
@@ -92,7 +96,7 @@ impl CheckedFilter {
     }
 
     /// Estimates the share of candidates that pass.
-    pub(super) fn share(&self) -> f64 {
+    pub(in crate::search) fn share(&self) -> f64 {
         passing_share(self.passed.load(Relaxed), self.checked.load(Relaxed))
     }
 
@@ -118,7 +122,7 @@ impl CheckedFilter {
     }
 
     /// Returns the memory that the filter takes, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::search) fn bytes(&self) -> usize {
         let values = |step: &Step| match step {
             Step::In { values, .. } => values.iter().map(|it| size_of_val(it) + it.len()).sum(),
             Step::Less { value, .. } | Step::Greater { value, .. } => value.len(),

@@ -10,7 +10,7 @@ use tables::CacheUse;
 use tokio::sync::OnceCell;
 
 use super::allow_list::AllowList;
-use super::checked_filter::CheckedFilter;
+use super::checked::CheckedFilter;
 use super::narrowing::Narrowing;
 use crate::error::Result;
 

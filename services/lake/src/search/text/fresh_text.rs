@@ -17,16 +17,16 @@ use lance_core::{Error, ROW_ID};
 use lance_io::stream::RecordBatchStream;
 use lance_table::format::Fragment;
 
-use super::hit::BATCH_ROWS;
-use super::plan_reason::PlanReason;
 use crate::error::Result;
+use crate::search::hit::BATCH_ROWS;
+use crate::search::plan_reason::PlanReason;
 use crate::table::Table;
 
 /// The name of the column of texts in [`FreshText::Rows`], whatever its name in the table is.
-pub(super) const TEXT: &str = "text";
+pub(in crate::search) const TEXT: &str = "text";
 
 /// Maximum number of rows that a full-text index leaves uncovered, for a search without a plan.
-pub(super) const FRESH_TEXTS_MAX: u64 = 50_000;
+pub(in crate::search) const FRESH_TEXTS_MAX: u64 = 50_000;
 
 /// Maximum size of the texts of these rows in bytes, for a search without a plan: 670 bytes for each of the most rows.
 /// Each search splits all of the texts into words.
@@ -36,7 +36,7 @@ const FRESH_BYTES_MAX: usize = 32 << 20;
 const BATCH_BYTES: u64 = 4 << 20;
 
 /// The texts that an index does not cover.
-pub(super) enum FreshText {
+pub(in crate::search) enum FreshText {
     /// The live rows that the index does not cover: the columns [`TEXT`] and `_rowid`.
     Rows(RecordBatch),
     /// They have more than [`FRESH_BYTES_MAX`] bytes.
@@ -75,7 +75,7 @@ impl Table {
     /// reason if they are too large. Reads them if they are not kept.
     ///
     /// Errors: those of the store.
-    pub(super) async fn fresh_text(
+    pub(in crate::search) async fn fresh_text(
         &self,
         column: &str,
         fragments: &[u32],

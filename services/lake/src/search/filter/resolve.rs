@@ -30,13 +30,13 @@ use roaring::RoaringBitmap;
 use tokio::sync::OnceCell;
 
 use super::allow_list::{AllowList, AllowedBy};
-use super::coverage::check_fragments;
-use super::hit::{BATCH_ROWS, row_ids};
 use super::narrowing::Narrowing;
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::live_rows::FRAGMENTS_LOADING_MAX;
+use crate::search::coverage::check_fragments;
+use crate::search::hit::{BATCH_ROWS, row_ids};
 use crate::table::Table;
 
 /// Maximum number of rows that are scanned to make a list for a search by filter alone. Without a list, such a search
@@ -45,13 +45,13 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 
 /// A parsed filter, and how scalar indexes answer it. Parsing and planning take 0.2 ms of CPU, so a search that first
 /// tries to do without a list uses the same plan to make the list.
-pub(super) struct FilterPlan {
+pub(in crate::search) struct FilterPlan {
     pub expr: Expr,
     pub by_indexes: ByIndexes,
 }
 
 /// The part of a filter that scalar indexes answer.
-pub(super) enum ByIndexes {
+pub(in crate::search) enum ByIndexes {
     /// All of it.
     Whole(IndexPlan),
     /// A part: of the rows that the narrowing leaves, those pass for which the expression is true. The expression is
@@ -61,7 +61,7 @@ pub(super) enum ByIndexes {
 }
 
 /// A plan by which scalar indexes answer a filter.
-pub(super) struct IndexPlan {
+pub(in crate::search) struct IndexPlan {
     query: ScalarIndexExpr,
     /// The fragments that the indexes cover.
     covered: RoaringBitmap,
@@ -73,14 +73,14 @@ pub(super) struct IndexPlan {
 
 impl Table {
     /// Returns the allow-list of `filter` if it is kept.
-    pub(super) fn known_allow_list(&self, filter: &str) -> Option<Arc<AllowList>> {
+    pub(in crate::search) fn known_allow_list(&self, filter: &str) -> Option<Arc<AllowList>> {
         self.allow_lists().get(self.open_id(), filter)
     }
 
     /// Returns the allow-list of `filter`. Makes it if it is not kept.
     ///
     /// Errors: `BadFilter`, and those of the store.
-    pub(super) async fn allow_list(&self, filter: &str) -> Result<Arc<AllowList>> {
+    pub(in crate::search) async fn allow_list(&self, filter: &str) -> Result<Arc<AllowList>> {
         self.planned_allow_list(filter, &OnceCell::new()).await
     }
 
@@ -88,7 +88,7 @@ impl Table {
     /// not been done yet.
     ///
     /// Errors: as `allow_list`.
-    pub(super) async fn planned_allow_list(
+    pub(in crate::search) async fn planned_allow_list(
         &self,
         filter: &str,
         planned: &OnceCell<FilterPlan>,
@@ -103,7 +103,10 @@ impl Table {
     /// neither kept nor made.
     ///
     /// Errors: as `allow_list`.
-    pub(super) async fn allow_list_by_index(&self, filter: &str) -> Result<Option<Arc<AllowList>>> {
+    pub(in crate::search) async fn allow_list_by_index(
+        &self,
+        filter: &str,
+    ) -> Result<Option<Arc<AllowList>>> {
         let planned = OnceCell::new();
         let make = self.make_allow_list(filter, &planned, false);
         self.allow_lists().get_or_make(self.open_id(), filter, make).await
@@ -144,7 +147,7 @@ impl Table {
     /// Returns the plan of `filter` that `planned` has. Parses and plans the filter if there is none yet.
     ///
     /// Errors: `BadFilter`, and those of the store.
-    pub(super) async fn planned<'a>(
+    pub(in crate::search) async fn planned<'a>(
         &self,
         filter: &str,
         planned: &'a OnceCell<FilterPlan>,
@@ -211,7 +214,7 @@ impl Table {
     /// exact. Makes the list if it is not kept.
     ///
     /// Errors: those of the store.
-    pub(super) async fn narrowed(
+    pub(in crate::search) async fn narrowed(
         &self,
         narrowing: &Arc<Narrowing>,
     ) -> Result<Option<Arc<AllowList>>> {
@@ -248,7 +251,7 @@ impl Table {
 
     /// Returns the live rows of the `covered` fragments that may match `query`, among them all that do. Also returns
     /// whether the answer is exact; if it is not, some of the rows may not match.
-    pub(super) async fn live_answer(
+    pub(in crate::search) async fn live_answer(
         &self,
         query: &ScalarIndexExpr,
         covered: &RoaringBitmap,
@@ -265,7 +268,7 @@ impl Table {
 
     /// Returns the ids of the live rows of `fragments`: their stable row ids if the table has them, otherwise their
     /// addresses.
-    pub(super) async fn live_ids(
+    pub(in crate::search) async fn live_ids(
         &self,
         fragments: &RoaringBitmap,
     ) -> lance::Result<RowAddrTreeMap> {
@@ -301,7 +304,7 @@ impl Table {
     }
 
     /// Returns the rows that pass `expr`, of `fragments` or of all fragments. Lance's scanner plans the search.
-    pub(super) async fn allowed_by_scan(
+    pub(in crate::search) async fn allowed_by_scan(
         &self,
         expr: &Expr,
         fragments: Option<Vec<Fragment>>,

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::text_expr::{Fuzziness, TextBoolean, TextCombined, TextExpr, TextMatch, TextPhrase};
+use super::expr::{Fuzziness, TextBoolean, TextCombined, TextExpr, TextMatch, TextPhrase};
 
 /// Maximum number of words of a query, each a run of letters and digits. Repetitions count too, unless
 /// [`bounded_words`] drops them. At 16 KiB each, they take 8 MiB.
@@ -343,8 +343,8 @@ fn check_words(text: &str, count: usize) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text_expr::TextBoost;
     use super::*;
+    use crate::search::text::expr::TextBoost;
 
     #[test]
     fn words_are_bounded_and_repetitions_of_many_are_dropped() {

@@ -3,10 +3,10 @@
 //! The scanner plans each query anew, which costs more than the search itself: a search of 20 partitions of an IVF_RQ
 //! index took 0.84 ms, of which planning took 0.6 ms (1 M × 768, Lance 14). Here the index's segments are opened once
 //! (`open_partitions.rs`), with the masks of their live rows, and a query only ranks the partitions and searches the
-//! nearest. With a filter, the masks select the rows of its allow-list (`allow_list.rs`), and more partitions are
+//! nearest. With a filter, the masks select the rows of its allow-list (`filter/allow_list.rs`), and more partitions are
 //! searched until enough rows are found.
 //!
-//! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`vector.rs`
+//! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`mod.rs`
 //! checks it), and that the caller compares the uncovered rows, which are in no segment (`coverage.rs`), with the query
 //! vector and ranks them among the results. As with the scanner, this number of partitions is searched in each segment.
 
@@ -22,11 +22,11 @@ use lance_index::vector::{ApproxMode, Query};
 use lance_linalg::distance::DistanceType;
 use lance_linalg::kernels::normalize_arrow;
 
-use super::allow_list::AllowList;
-use super::hit::DistanceHit;
-use super::row_addresses::RowAddresses;
 use super::segment::{Neighbor, Ranking, Segment, keep_nearest, share_of};
-use super::selection::{SelectedByIndex, Selection};
+use crate::search::filter::AllowList;
+use crate::search::hit::DistanceHit;
+use crate::search::row_addresses::RowAddresses;
+use crate::search::selection::{SelectedByIndex, Selection};
 
 /// Maximum number of rows that are scored instead of searching the index. For more, the index is cheaper, or nearly so.
 const SCORED_ROWS_MAX: u64 = 10_000;
@@ -416,7 +416,7 @@ fn until_enough(rows: f64, k: usize, index_rows: f64) -> f64 {
 }
 
 /// Returns the number of partitions to search in all, if `found` rows of `wanted` were found in the first `probed`.
-pub(super) fn further_probes(probed: usize, found: usize, wanted: usize) -> usize {
+pub(in crate::search) fn further_probes(probed: usize, found: usize, wanted: usize) -> usize {
     let enough = probed.saturating_mul(wanted) / found.max(1);
     (enough + enough / 4).clamp(probed.saturating_mul(2), probed.saturating_mul(16))
 }

@@ -5,7 +5,7 @@ use lance::Dataset;
 use lance_core::Result;
 use lance_table::format::IndexMetadata;
 
-use super::coverage::Coverage;
+use crate::search::coverage::Coverage;
 
 /// Returns the only segment of the index `name` if it holds every row of the version under its address. The segment may
 /// also hold rows that the version does not have. Returns `None` if a search needs more: rows that the index does not

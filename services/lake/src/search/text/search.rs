@@ -1,7 +1,7 @@
 //! Full-text search that runs Lance's search of indexes directly, without the scanner.
 //!
 //! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search
-//! of the index or the indexes, and the rows that pass a filter are known (`resolve_filter.rs`). Rows that an index
+//! of the index or the indexes, and the rows that pass a filter are known (`filter/resolve.rs`). Rows that an index
 //! does not cover are scored beside it (`fresh_scores.rs`). The results are those of the scanner.
 
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ use lance_index::scalar::inverted::DocumentGranularity;
 use lance_index::scalar::inverted::query::{FtsQuery, FtsQueryNode, FtsSearchParams};
 use lance_table::format::IndexMetadata;
 
-use super::allow_list::AllowList;
 use super::fresh_scores::FreshRows;
 use super::fresh_text::FRESH_TEXTS_MAX;
-use super::hit::{ScoreHit, take_best};
-use super::plan_reason::PlanReason;
-use super::text_index::TextIndex;
-use super::text_node;
+use super::index::TextIndex;
+use super::node;
+use crate::search::filter::AllowList;
+use crate::search::hit::{ScoreHit, take_best};
+use crate::search::plan_reason::PlanReason;
 
 /// The lowest format version of an index that Lance can search together with that of another column.
 const JOINED_FORMAT_MIN: i32 = 2;
@@ -114,7 +114,7 @@ impl<'a> TextSearch<'a> {
         k: usize,
         mask: Option<Arc<RowAddrMask>>,
     ) -> Result<(Vec<u64>, Vec<f32>)> {
-        text_node::run(self.node(query, k, mask)?.as_ref()).await
+        node::run(self.node(query, k, mask)?.as_ref()).await
     }
 
     /// Returns the node of Lance's plans that answers `query`.

@@ -1,5 +1,10 @@
 //! Looks up rows by key.
 
+mod all_rows;
+mod btree;
+mod rows;
+mod sole_segment;
+
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
@@ -16,12 +21,13 @@ use tokio::task::yield_now;
 
 use super::beside::beside;
 use super::hit::addresses;
-use super::key::parse_key;
-use super::key_btree::KeyBtree;
-use super::key_rows::DIRECT_KEYS_MAX;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::key::parse_key;
 use crate::table::Table;
+
+pub(crate) use btree::KeyBtree;
+pub use rows::DIRECT_KEYS_MAX;
 
 /// Maximum number of keys in one query of the scanner; longer lists become several queries.
 pub(super) const KEYS_PER_QUERY_MAX: usize = 4096;

@@ -2,7 +2,7 @@
 
 use lance_table::format::IndexMetadata;
 
-use super::row_addresses::RowAddresses;
+use crate::search::row_addresses::RowAddresses;
 
 /// A full-text index that can be searched directly, without Lance's scanner.
 pub(crate) struct TextIndex {

@@ -1,7 +1,7 @@
 //! Decides how many candidates of a search are compared with its filter. Pure.
 
 use super::partitions::further_probes;
-use super::selection::{passing_share, rows_to_search};
+use crate::search::selection::{passing_share, rows_to_search};
 
 /// A search for rows that pass a filter, among candidates of which it is not known whether they pass. The nearest ones
 /// are compared with the filter. If too few pass, the search is widened: to more candidates of the same partitions, and

@@ -8,9 +8,9 @@ use datafusion::scalar::ScalarValue;
 use futures::TryStreamExt;
 use lance_table::format::Fragment;
 
-use super::hit::addresses;
-use super::lookup::KEYS_PER_QUERY_MAX;
+use super::KEYS_PER_QUERY_MAX;
 use crate::error::Result;
+use crate::search::hit::addresses;
 use crate::table::Table;
 
 /// The rows of keys: the position of a key, and the address of a row that has it.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use lance_core::deepsize::DeepSizeOf;
 use lance_select::{RowAddrMask, RowAddrTreeMap, RowSetOps};
 
-use super::selection::SelectedByIndex;
+use crate::search::selection::SelectedByIndex;
 
 /// The number of rows that pass a filter, and how it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,15 @@
 //! Vector search, which returns addresses and distances. Distances from an index are approximate, because no vector is
 //! read; rows that no index covers are compared exactly.
 
+mod candidates;
+mod ladder;
+mod open_partitions;
+mod partitions;
+mod query;
+mod read_ahead;
+mod segment;
+mod widening;
+
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -15,19 +24,24 @@ use lance_core::Error;
 use lance_core::datatypes::format_field_path;
 use tokio::sync::OnceCell;
 
-use super::allow_list::{AllowList, Allowed};
-use super::candidates::{CandidateSearch, Candidates};
+use self::open_partitions::open_partitions;
+use self::partitions::Probes;
+use super::filter::{AllowList, Allowed};
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
-use super::open_partitions::open_partitions;
-use super::partitions::{Partitions, Probes};
 use super::plan_reason::PlanReason;
 use super::selection::SelectedByIndex;
-use super::vector_query::VectorQuery;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::index::info::IndexInfo;
 use crate::index::metric::Metric;
 use crate::table::Table;
+
+pub use candidates::{CandidateSearch, Candidates};
+pub use ladder::MeasurableIndex;
+pub(crate) use partitions::Partitions;
+pub use partitions::{COMPARED_PER_SCORED, Rung};
+pub use query::VectorQuery;
+pub use widening::Widened;
 
 /// The number of rows whose vectors Lance reads at once to compare them exactly. The list of a late-interaction model
 /// has some 50 KB, so these rows take some 13 MB.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! filter ─┬─► what indexes answer ─► rows that they find, and all of fragments that they do not cover ─► AllowList
-//!         └─► the rest, or all of it ─► evaluated for candidates of the list (`candidates.rs`)
+//!         └─► the rest, or all of it ─► evaluated for candidates of the list (`vector/candidates.rs`)
 //! ```
 //!
 //! Filters with a part in common, such as `topic = 5 AND price < 10` and `topic = 5 AND price < 20`, share the list of

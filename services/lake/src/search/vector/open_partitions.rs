@@ -14,15 +14,15 @@ use lance_index::metrics::NoOpMetricsCollector;
 use lance_table::format::IndexMetadata;
 use tables::FragmentInfo;
 
-use super::beside::beside;
-use super::coverage::{Coverage, check_formats};
 use super::partitions::Partitions;
-use super::plan_reason::PlanReason;
 use super::read_ahead::ReadAhead;
-use super::row_addresses::RowAddresses;
 use super::segment::{Segment, share_of};
-use super::selection::Selection;
 use crate::index::info::IndexInfo;
+use crate::search::beside::beside;
+use crate::search::coverage::{Coverage, check_formats};
+use crate::search::plan_reason::PlanReason;
+use crate::search::row_addresses::RowAddresses;
+use crate::search::selection::Selection;
 use crate::table::Table;
 
 /// The format versions of vector indexes that are read directly: 0 (written by early versions of Lance), 1 (all kinds)

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance_core::Error;
 use tokio::task::yield_now;
 
-use super::key_btree::KeyBtree;
+use super::btree::KeyBtree;
 use crate::error::Result;
 use crate::table::Table;
 

@@ -1,5 +1,15 @@
 //! Full-text search.
 
+mod expr;
+mod fresh_scores;
+mod fresh_text;
+mod index;
+mod limits;
+mod node;
+mod open_index;
+mod resolve;
+mod search;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,20 +18,22 @@ use futures::future::try_join;
 use lance_index::scalar::FullTextSearchQuery;
 use lance_index::scalar::inverted::query::FtsQuery;
 
-use super::allow_list::{AllowList, Allowed};
+use self::open_index::{FORMATS, open_text_index};
+use self::resolve::ResolvedText;
+use self::search::TextSearch;
 use super::filter::may_read_clock;
+use super::filter::{AllowList, Allowed};
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses, take_best};
-use super::open_text_index::{FORMATS, open_text_index};
 use super::plan_reason::PlanReason;
 use super::selection::rows_to_search;
-use super::text_expr::TextExpr;
-use super::text_index::TextIndex;
-use super::text_resolve::ResolvedText;
-use super::text_search::TextSearch;
-use super::text_type::is_text;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
+use crate::text_type::is_text;
+
+pub use expr::{Fuzziness, TextBoolean, TextBoost, TextCombined, TextExpr, TextMatch, TextPhrase};
+pub(crate) use index::TextIndex;
+pub use limits::BadText;
 
 /// The minimum share of rows that pass a filter at which the index is searched without a mask. Such a search asks for
 /// more rows, and those that do not pass are dropped. Below this share, a mask is cheaper. With a mask of up to a tenth

@@ -21,17 +21,17 @@ use lance_index::scalar::inverted::query::{
     BooleanQuery, FtsQuery, FtsSearchParams, MatchQuery, Operator,
 };
 
-use super::allow_list::AllowList;
 use super::fresh_text::TEXT;
-use super::hit::{ScoreHit, row_ids, take_best};
-use super::text_index::TextIndex;
-use super::text_node;
+use super::index::TextIndex;
+use super::node;
+use crate::search::filter::AllowList;
+use crate::search::hit::{ScoreHit, row_ids, take_best};
 
 /// The scores of the rows that match a query, by their ids.
 type Scores = HashMap<u64, f32>;
 
 /// The uncovered rows of some columns.
-pub(super) struct FreshRows<'a> {
+pub(in crate::search) struct FreshRows<'a> {
     dataset: &'a Arc<Dataset>,
     /// The index of each column, and the texts of the rows that it does not cover. Not empty.
     columns: Vec<(&'a TextIndex, RecordBatch)>,
@@ -151,7 +151,7 @@ impl<'a> FreshRows<'a> {
             DocumentGranularity::Row,
             TEXT.to_owned(),
         );
-        let (ids, scores) = text_node::run(&node).await?;
+        let (ids, scores) = node::run(&node).await?;
         Ok(ids.into_iter().zip(scores).collect())
     }
 }

@@ -13,12 +13,12 @@ use lance_index::scalar::inverted::query::{
 };
 use lance_index::scalar::inverted::tokenizer::document_tokenizer::LanceTokenizer;
 
-use super::text_expr::{Fuzziness, TextCombined, TextExpr, TextMatch, TextPhrase};
-use super::text_limits::{EXPANSIONS_MAX, LEAVES_MAX, bounded_words, expansions_of};
-use super::text_type::{can_be_searched, is_text};
+use super::expr::{Fuzziness, TextCombined, TextExpr, TextMatch, TextPhrase};
+use super::limits::{EXPANSIONS_MAX, LEAVES_MAX, bounded_words, expansions_of};
 use crate::error::{LakeError, Result};
 use crate::index::IndexInfo;
 use crate::table::Table;
+use crate::text_type::{can_be_searched, is_text};
 
 /// A full-text query, every part of which names a column with a full-text index.
 pub(crate) struct ResolvedText {

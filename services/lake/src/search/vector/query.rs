@@ -1,8 +1,8 @@
 //! The request of a vector search.
 
-use super::filter::may_read_clock;
-use super::plan_reason::PlanReason;
 use crate::index::metric::Metric;
+use crate::search::filter::may_read_clock;
+use crate::search::plan_reason::PlanReason;
 
 /// A vector search.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct VectorQuery {
     /// If set, the vector is compared with every row by this metric, without the index.
     pub exact: Option<Metric>,
     /// Whether the caller can compare candidates with the filter
-    /// ([`VectorRoute::Candidates`](super::VectorRoute::Candidates)).
+    /// ([`VectorRoute::Candidates`](crate::search::VectorRoute::Candidates)).
     pub checks_candidates: bool,
     /// The number of bytes that the caller reads to compare a candidate with the filter; 0 if that is not known.
     pub checked_row_bytes: usize,
@@ -44,7 +44,7 @@ pub struct VectorQuery {
 
 impl VectorQuery {
     /// Returns the reason if the query needs a plan, whatever index there is.
-    pub(super) fn needs_plan(&self) -> Option<PlanReason> {
+    pub(in crate::search) fn needs_plan(&self) -> Option<PlanReason> {
         match &self.filter {
             _ if self.exact.is_some() => Some(PlanReason::Exact),
             _ if self.nprobes.is_none() => Some(PlanReason::ProbesUnset),

@@ -1,16 +1,22 @@
 //! Searches by a filter, and sets the filters of other searches.
 
+#[cfg(test)]
+mod tests;
+
+mod allow_list;
+mod allow_lists;
 mod cast_types;
+mod checked;
 mod example;
 mod functions;
 mod group;
 mod limits;
 mod literal;
+mod narrowing;
 mod no_value;
 mod predicate;
+mod resolve;
 mod row_columns;
-#[cfg(test)]
-mod tests;
 mod tokens;
 
 use std::collections::HashMap;
@@ -30,7 +36,6 @@ use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
 pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
-use super::allow_list::{AllowList, Allowed};
 use super::hit::{addresses, only_addresses};
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
@@ -38,6 +43,13 @@ use crate::error::{LakeError, Result};
 use crate::hint::{column_hint, text_hint};
 use crate::table::Table;
 use crate::words::shortened;
+
+pub(crate) use allow_list::AllowList;
+pub use allow_list::{Allowed, AllowedBy};
+pub(crate) use allow_lists::AllowLists;
+pub use checked::CheckedFilter;
+pub(crate) use narrowing::Narrowing;
+pub(in crate::search) use resolve::{ByIndexes, FilterPlan};
 
 /// An order of rows, by the values of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,22 +4,22 @@ use std::ops::RangeInclusive;
 
 use lance::index::DatasetIndexExt;
 
-use super::coverage::{Coverage, check_formats};
-use super::plan_reason::PlanReason;
-use super::row_addresses::RowAddresses;
-use super::text_index::TextIndex;
+use super::index::TextIndex;
 use crate::error::Result;
+use crate::search::coverage::{Coverage, check_formats};
+use crate::search::plan_reason::PlanReason;
+use crate::search::row_addresses::RowAddresses;
 use crate::table::Table;
 
 /// The format versions of full-text indexes that are read directly: 0 (written by early versions of Lance) to 3. Lance
 /// 14 knows the same ones.
-pub(super) const FORMATS: RangeInclusive<i32> = 0..=3;
+pub(in crate::search) const FORMATS: RangeInclusive<i32> = 0..=3;
 
 /// Opens the full-text index `name` of `column`. Returns the reason if a search needs more than the index and the rows
 /// that it does not cover, or if a segment has a format version outside of `formats`.
 ///
 /// Errors: those of the store.
-pub(super) async fn open_text_index(
+pub(in crate::search) async fn open_text_index(
     table: &Table,
     column: &str,
     name: &str,

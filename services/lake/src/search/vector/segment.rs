@@ -19,9 +19,9 @@ use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
-use super::hit::{DISTANCE, f32_column, row_ids};
 use super::read_ahead::ReadAhead;
-use super::selection::{Selection, rows_to_search};
+use crate::search::hit::{DISTANCE, f32_column, row_ids};
+use crate::search::selection::{Selection, rows_to_search};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
 /// ranked in vain that the mask is cheaper.

@@ -5,7 +5,7 @@
 //! longer than to search the index without the filter, and to compare the nearest rows with the filter. The result of
 //! such a search is the same as with the list of rows that pass: the nearest of them in the same partitions.
 //!
-//! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`narrowing.rs`). If
+//! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`filter/narrowing.rs`). If
 //! these are few, all of them are compared, and the vector index is not searched.
 //!
 //! A search takes each of these ways only if that is expected to cost less than a scan. [`Widening`] decides again
@@ -21,16 +21,16 @@ use arrow::datatypes::DataType;
 use predicate::Predicate;
 use tokio::sync::OnceCell;
 
-use super::checked_filter::CheckedFilter;
-use super::filter::{may_read_clock, predicate_of};
-use super::hit::DistanceHit;
-use super::narrowing::Narrowing;
 use super::partitions::{Partitions, Probes};
-use super::resolve_filter::{ByIndexes, FilterPlan};
-use super::selection::{SelectedByIndex, rows_to_search};
-use super::vector_query::VectorQuery;
+use super::query::VectorQuery;
 use super::widening::{Widened, Widening};
 use crate::error::Result;
+use crate::search::filter::CheckedFilter;
+use crate::search::filter::Narrowing;
+use crate::search::filter::{ByIndexes, FilterPlan};
+use crate::search::filter::{may_read_clock, predicate_of};
+use crate::search::hit::DistanceHit;
+use crate::search::selection::{SelectedByIndex, rows_to_search};
 use crate::table::Table;
 
 /// The assumed size in bytes of a text or binary value in a column that a filter is about.
@@ -72,7 +72,7 @@ impl CandidateSearch {
     }
 
     /// Returns the nearest candidates in `partitions`; none if the index is not searched.
-    pub(super) async fn search(
+    pub(in crate::search) async fn search(
         &self,
         partitions: &Partitions,
         vector: ArrayRef,
@@ -110,7 +110,7 @@ impl Table {
     /// has no form for single rows.
     ///
     /// Errors: `BadFilter`, and those of the store.
-    pub(super) async fn candidate_search(
+    pub(in crate::search) async fn candidate_search(
         &self,
         (filter, planned): (&str, &OnceCell<FilterPlan>),
         (column, partitions): (&str, &Partitions),
