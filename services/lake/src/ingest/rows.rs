@@ -72,14 +72,16 @@ pub fn read_keys(path: &Path, column: &str, key: &DataType) -> Result<FileRows> 
 /// Returns the type as which a column of keys of type `key` is read, and whether each value is then parsed.
 fn type_of_keys(format: Format, inferred: &DataType, key: &DataType) -> (DataType, bool) {
     use DataType::{
-        Binary, Date32, Date64, Decimal128, Decimal256, FixedSizeBinary, LargeBinary, LargeUtf8,
-        Timestamp, Utf8,
+        Binary, Date32, Date64, Decimal128, Decimal256, FixedSizeBinary, Int64, LargeBinary,
+        LargeUtf8, Timestamp, UInt64, Utf8,
     };
     let is_json = format == Format::Json;
     match key {
         // JSON marks text, so a number is not a key of text.
         Utf8 | LargeUtf8 if !is_json => (Utf8, false),
-        it if it.is_integer() => (key.clone(), false),
+        // A value beyond the range of a smaller type is the key of no row; it does not end the command.
+        UInt64 => (UInt64, false),
+        it if it.is_integer() => (Int64, false),
         Decimal128(..) | Decimal256(..) if is_json && inferred.is_numeric() => (key.clone(), false),
         Date32 | Date64 | Timestamp(..) | Decimal128(..) | Decimal256(..) | Binary
         | LargeBinary | FixedSizeBinary(_)
