@@ -20,14 +20,13 @@ use crate::error::{QueryError, Result};
 use crate::io_tier::{
     Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
 };
-use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::requests::filtered::{filter_found, search_filtered};
 use crate::requests::find::find_rows;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Hits, Keys, Question, StreamReply, column_of_vectors, finish, fuse, rank, search_text,
-    validate_search,
+    By, Chosen, Hits, Keys, Question, StreamReply, choose_setting, column_of_vectors, finish, fuse,
+    rank, search_text, validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};

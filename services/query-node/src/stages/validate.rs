@@ -10,9 +10,9 @@ use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 
 use self::text::validate_text;
+use super::choose_setting::Chosen;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
-use crate::recall_curves::Chosen;
 use crate::selection::{check_order, order_of, rows_to_find};
 use crate::tables::{OpenTable, Projection};
 
