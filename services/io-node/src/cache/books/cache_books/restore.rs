@@ -1,7 +1,9 @@
 //! Enters what a restarted node finds on its drives.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use address::TableTag;
 use tokio::time::Instant;
 
 use super::CacheBooks;
@@ -35,12 +37,22 @@ impl CacheBooks {
         let others = (0..extents.len()).rev().filter(|&at| !is_held[at]);
         let (mut is_kept, mut names, mut bytes) =
             (vec![false; extents.len()], ByKey::<()>::default(), 0);
+        let mut sectors_of: HashMap<TableTag, u64> = HashMap::new();
+        let mut is_short = false;
         for at in held.chain(others) {
+            let (key, extent) = (extents[at].key, &extents[at]);
             // A later extent takes the place of an earlier one with the same name.
-            if names.insert(extents[at].key, ()).is_none() {
-                bytes += bytes_of(&extents[at]);
+            if names.insert(key, ()).is_none() {
+                // Journals still have those that were evicted because their table was at its `maximum`.
+                let sectors = sectors_of.entry(key.pack.table()).or_default();
+                *sectors += u64::from(extent.index.sectors());
+                if self.shares.quota(key).is_some_and(|quota| *sectors > quota) {
+                    continue;
+                }
+                bytes += bytes_of(extent);
             }
             if bytes > bytes_max {
+                is_short = true;
                 break;
             }
             is_kept[at] = true;
@@ -48,6 +60,9 @@ impl CacheBooks {
         let mut is_kept = is_kept.into_iter();
         let found = extents.len();
         extents.retain(|_| is_kept.next().unwrap_or(false));
+        if !is_short {
+            return;
+        }
         tracing::warn!(
             found,
             kept = extents.len(),
