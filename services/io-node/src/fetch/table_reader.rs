@@ -18,7 +18,7 @@ use wire::{Fault, Reason};
 use crate::error::{NodeError, fault_of};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::shard::{HeldBytes, RequestNo};
-use crate::table::{BoundedRows, Excess, Pack, Projection};
+use crate::table::{BLOB_ROWS, BoundedRows, Excess, Pack, Projection};
 
 /// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part (see
 /// `requests.rs`) with rows that must come from the table.
@@ -169,7 +169,8 @@ impl PartRows {
         let rows = if pack.is_blob {
             let too_large =
                 |Excess { rows, bytes_max, .. }| NodeError::BatchTooLarge { rows, bytes_max };
-            let mut read = BoundedRows::new(self.addrs.len(), self.bytes_max, too_large);
+            // A caller waits, and each read is a round trip to the store.
+            let mut read = BoundedRows::new(self.addrs.len(), BLOB_ROWS, self.bytes_max, too_large);
             while let Some(piece) = read.next() {
                 read.push(table.take(&self.addrs[piece], &columns).await?)?;
             }

@@ -8,10 +8,10 @@ use arrow_select::concat::concat_batches;
 use crate::error::NodeError;
 
 /// The maximum number of rows of a blob column per read.
-const BLOB_ROWS: usize = 64;
+pub const BLOB_ROWS: usize = 64;
 
 /// Rows that are read a few at a time, up to a maximum of bytes. The size of rows is known only once they are read, so
-/// the first read is of one row, and each next one of at most twice as many, as far as rows like the largest so far fit
+/// the first read is of few rows, and each next one of at most twice as many, as far as rows like the largest so far fit
 /// into the bytes that are left. Of rows of similar size, at most one more than the maximum allows is read.
 pub struct BoundedRows {
     rows: usize,
@@ -42,11 +42,11 @@ pub struct Excess {
 type TooLarge = fn(Excess) -> NodeError;
 
 impl BoundedRows {
-    /// Creates an empty collection for `rows` rows of at most `bytes_max` bytes in total. `too_large` makes the error
-    /// for more.
-    pub fn new(rows: usize, bytes_max: u64, too_large: TooLarge) -> Self {
-        let parts = Vec::new();
-        Self { rows, bytes_max, read: 0, bytes: 0, next_max: 1, row_bytes: 0, parts, too_large }
+    /// Creates an empty collection for `rows` rows of at most `bytes_max` bytes in total. The first read has at most
+    /// `first` rows. `too_large` makes the error for more bytes.
+    pub fn new(rows: usize, first: usize, bytes_max: u64, too_large: TooLarge) -> Self {
+        let (next_max, parts) = (first, Vec::new());
+        Self { rows, bytes_max, read: 0, bytes: 0, next_max, row_bytes: 0, parts, too_large }
     }
 
     /// Returns the range to read next, or `None` once all rows are read. There is at least one range, which may be
@@ -105,7 +105,7 @@ mod tests {
     fn read(rows: usize, row_bytes: usize, bytes_max: u64) -> (Vec<usize>, Option<String>) {
         let too_large =
             |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge { rows, bytes_max, bytes };
-        let (mut read, mut reads) = (BoundedRows::new(rows, bytes_max, too_large), Vec::new());
+        let (mut read, mut reads) = (BoundedRows::new(rows, 1, bytes_max, too_large), Vec::new());
         while let Some(range) = read.next() {
             reads.push(range.len());
             let blob = vec![7; row_bytes];

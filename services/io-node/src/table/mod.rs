@@ -6,7 +6,7 @@ mod projection;
 mod registry;
 mod served;
 
-pub use bounded::{BoundedRows, Excess};
+pub use bounded::{BLOB_ROWS, BoundedRows, Excess};
 pub use opened::{OpenFragment, OpenTable, Pack, label, table_tag};
 pub use projection::{PackProjection, Projection};
 pub use registry::Registry;

@@ -76,7 +76,7 @@ impl Chunk for TableChunk {
                     bytes_max,
                     bytes,
                 };
-                let mut read = BoundedRows::new(rows.len(), bytes_max, too_large);
+                let mut read = BoundedRows::new(rows.len(), 1, bytes_max, too_large);
                 while let Some(piece) = read.next() {
                     let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
                     read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
