@@ -75,8 +75,10 @@ async fn received_once(receiver: &mut Option<oneshot::Receiver<()>>) {
     *receiver = None;
 }
 
-/// Ends the process at the next signal: a user who sends a second one does not want to wait.
+/// Ends the process at the next signal: a user who sends a second one does not want to wait. The end of stdin is not
+/// one: who stops a whole group of processes sends a signal to each, and the others end meanwhile.
 pub async fn exit_at_second_signal(mut signals: Signals) {
+    signals.end_of_stdin = None;
     let (signal, exit) = signals.received().await;
     tracing::warn!(signal, "second signal: exiting without waiting for running work");
     std::process::exit(exit.number().into());
