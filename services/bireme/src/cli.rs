@@ -47,7 +47,8 @@ Exit codes:
   1  anything else
   130  interrupted: unfinished work was not committed; indexes that `index` has
      finished are kept
-  143  ended by SIGTERM while it started, or by a second one
+  143  ended by SIGTERM: a command that writes a file, a node that starts, or a
+     node at the second one
 
 An error is one line on stderr, `bireme: what is wrong and how to fix it`. With
 --json a second line follows:

@@ -26,6 +26,7 @@ use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::part_file::{part_file, unwritable};
 use crate::progress::{Unit, bar};
+use crate::runtime::on_a_thread;
 
 /// The number of batches of the file that are read ahead, while earlier ones are looked up. More would only take
 /// memory.
@@ -87,12 +88,14 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     let TableDescription { response: described, schema } = client.describe_version(request).await?;
     let key_column = args.key_column.unwrap_or_else(|| described.key_column.clone());
     let on = args.on.unwrap_or_else(|| key_column.clone());
-    let rows = match schema.field_with_name(&key_column) {
-        Ok(key) => read_keys(&args.keys, &on, key.data_type()),
+    let (keys, name) = (args.keys.clone(), on.clone());
+    let key_type = schema.field_with_name(&key_column).ok().map(|key| key.data_type().clone());
+    let rows = on_a_thread(move || match key_type {
+        Some(key_type) => read_keys(&keys, &name, &key_type),
         // The node says why this column can't be looked up.
-        Err(_) => read_file(&args.keys),
-    };
-    let rows = rows.map_err(|error| fault_of(&error))?;
+        None => read_file(&keys),
+    });
+    let rows = rows.await.map_err(|error| fault_of(&error))?;
     let columns = match args.columns.is_empty() {
         false => args.columns,
         true => columns_to_append(&described, &table, Some(&key_column))?,
