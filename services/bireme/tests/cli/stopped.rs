@@ -60,18 +60,18 @@ fn names_in(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_signal_ends_a_process_that_waits_for_its_store() {
-    let store = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("aws_endpoint=http://{}", store.local_addr().unwrap());
-    let folder = folder();
-    let cache = folder.path().join("cache");
-    let ready = folder.path().join("ready.json");
-    let storage =
-        ["aws_region=r", "aws_access_key_id=k", "aws_secret_access_key=s", "allow_http=true"];
-    let storage = storage.iter().copied().chain([endpoint.as_str()]);
-    let mut up = vec!["up", "--table", "t=s3://bucket/t", "--listen", "127.0.0.1:0"];
-    up.extend(["--cache-dir", text(&cache), "--ready-file", text(&ready)]);
-    up.extend(storage.flat_map(|option| ["--storage", option]));
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let store = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("aws_endpoint=http://{}", store.local_addr().unwrap());
+        let folder = folder();
+        let cache = folder.path().join("cache");
+        let ready = folder.path().join("ready.json");
+        let storage =
+            ["aws_region=r", "aws_access_key_id=k", "aws_secret_access_key=s", "allow_http=true"];
+        let storage = storage.iter().copied().chain([endpoint.as_str()]);
+        let mut up = vec!["up", "--table", "t=s3://bucket/t", "--listen", "127.0.0.1:0"];
+        up.extend(["--cache-dir", text(&cache), "--ready-file", text(&ready)]);
+        up.extend(storage.flat_map(|option| ["--storage", option]));
         let mut process = Process::start(&up, Stdio::null());
         // The store is asked, and never answers.
         let _asked = store.accept().unwrap();

@@ -408,6 +408,7 @@ async fn one_projection_too_many_fails_alone_and_may_take_the_place_of_another()
                 Ok(another) => break another,
                 Err(fault) => assert_fault(fault, Reason::BadArgument, "64 projections are open"),
             }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         };
         all.push(another);
         assert_eq!(ids(&of_rows(answer.await.unwrap().unwrap().rows)), [id]);
