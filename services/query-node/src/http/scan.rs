@@ -105,7 +105,18 @@ impl Scan {
         let selection = selection(body.columns.take(), with_row_id, Measure::Nothing, open)?;
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
-        let sorting = Sorting::of(&mut body, open, state.shared.core_traffic)?;
+        let mut sorting = Sorting::of(&mut body, open, state.shared.core_traffic)?;
+        if let Some(sorting) = &mut sorting
+            && let Some(filter) = open.table.filter_or_condition(filter_of(&body))
+        {
+            // The rows that pass, which the filter's list has, are often fewer than the limit.
+            let (open, filter) = (Arc::clone(open), filter.to_owned());
+            let count = async move { Ok(open.table.count_filter(&filter).await?) };
+            let ask = Ask { during: "search", rows: 1, context };
+            let passing = state.shared.admission.run_in_background(ask, count.boxed()).await?;
+            sorting.rows = sorting.rows.min(usize::try_from(passing).unwrap_or(usize::MAX));
+            sorting.check(sorting.rows)?;
+        }
         let rows = sorting.as_ref().map_or(1, |sorting| sorting.rows.max(1));
         call.hold_rows(sorting.as_ref().map_or(0, Sorting::held_bytes))?;
         let find = find(Arc::clone(open), body, sorting).boxed();
