@@ -187,8 +187,9 @@ impl Part {
         let has_ended = asked.appends.iter().any(|append| append.lookup.has_ended());
         match fault.retry_after().filter(|_| !has_ended) {
             Some(after) => {
-                // A node that lacks memory for many rows may have enough for fewer.
-                if fault.reason == Reason::Overloaded {
+                // A node that lacks memory for many rows may have enough for fewer. One whose queue is full gains nothing
+                // from many tiny batches.
+                if fault.reason == Reason::Overloaded && count > FIRST_BATCH_ROWS {
                     asked.size().too_large(count);
                 }
                 Ok(Self::Refused { rows, retry_at: Instant::now() + with_jitter(after), fault })
