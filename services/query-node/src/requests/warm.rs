@@ -114,8 +114,12 @@ impl Warm {
                 let ended = run.await;
                 if bytes_per_s > 0 && number + 1 < last {
                     // A node does not wait after its last bytes.
-                    let took = Duration::from_secs_f64(bytes_written as f64 / bytes_per_s as f64);
-                    sleep_until(began + took).await;
+                    let took =
+                        Duration::try_from_secs_f64(bytes_written as f64 / bytes_per_s as f64);
+                    let until = took.ok().and_then(|took| began.checked_add(took));
+                    if let Some(until) = until {
+                        sleep_until(until).await;
+                    }
                 }
                 match ended {
                     Err(fault) if is_file => {
