@@ -103,7 +103,8 @@ def _goals(goals: list[dict]) -> str:
 
 def _measured(results: dict, piece: str) -> str:
     described = results[piece].get("machine")
-    return f"Measured on {results['measured'][piece]}" + (f", on {machine.text(described)}." if described else ".")
+    when = results.get("measured", {}).get(piece, "an earlier day")
+    return f"Measured on {when}" + (f", on {machine.text(described)}." if described else ".")
 
 
 def _fio(rounds: list[list[dict]], measured: str) -> str:
