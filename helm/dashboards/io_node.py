@@ -70,7 +70,7 @@ batches = Row(
         lines(
             "Memory",
             "bytes",
-            "Resident memory of the process, and the part of the directory.",
+            "Resident memory of the process, and the most that the directory takes.",
             (of.total("process_memory_usage_bytes"), "resident"),
             (of.total("bireme_io_directory_usage_bytes"), "directory"),
         ),

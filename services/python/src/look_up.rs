@@ -18,7 +18,7 @@ use crate::errors::internal;
 use crate::rows::Rows;
 use crate::uuid_keys::{is_uuid, uuid_keys, with_uuid_keys};
 
-/// The number of keys in a batch whose presence is looked up; the same as in [`append_columns`].
+/// The number of keys in a batch whose presence is looked up.
 const BATCH_KEYS: usize = 1024;
 
 /// The number of batches that are looked up at the same time.

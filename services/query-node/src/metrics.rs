@@ -46,7 +46,7 @@ telemetry::metrics! {
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches, Gets and batches of Lookups in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Takes, Warms, and answers over plain HTTP that are sent in pieces are not counted: they last for as long as their callers read";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longest of the queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
-    SHED = Counter "bireme.query.requests.shed" "{request}" [] "Requests, messages of streams, and replies refused because the memory for callers was full. They are not among `bireme.query.failures`, and only such replies are among the calls";
+    SHED = Counter "bireme.query.requests.shed" "{request}" [] "Requests, messages of streams, and replies refused because the memory for callers was full. They are not among `bireme.query.failures`, and only such replies are among the calls. Requests whose rows found no memory are among the failures";
     TRAFFIC_MEMORY = Gauge "bireme.query.traffic_memory.usage" "By" [] "Memory held for callers: connections, requests as they arrive, rows, and replies until they are sent";
     TRAFFIC_MEMORY_LIMIT = Gauge "bireme.query.traffic_memory.limit" "By" [] "Maximum of the memory held for callers";
     CONNECTIONS = Gauge "bireme.query.connections" "{connection}" [] "Open connections of callers";

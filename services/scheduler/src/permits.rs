@@ -146,8 +146,8 @@ impl Drop for Permit {
             };
             match next.send(Permit(Some(Arc::clone(&permits)))) {
                 Ok(()) => return,
-                // The work has stopped waiting just now. Empty the returned permit, so that its drop does nothing, because this
-                // loop passes the permit on.
+                // The work has stopped waiting just now. Empty the returned permit, so that its drop does nothing,
+                // because this loop passes the permit on.
                 Err(mut returned) => drop(returned.0.take()),
             }
         }

@@ -28,7 +28,7 @@ impl Removed for IoConfig {
         ("scrub_rate", "its value is fixed (8MiB per second)"),
         ("table_queue_max", "its value is fixed (1,024 reads)"),
         ("table_reads", "its value is fixed (4 reads)"),
-        ("tables_max", "its value is fixed (64 versions)"),
+        ("tables_max", "its value is fixed (64 versions, or 100,000 fragments)"),
         (
             "traffic_memory",
             "it is half of what the other parts leave of `memory`, from 32MiB to 512MiB per core",

@@ -98,11 +98,12 @@ impl CacheBooks {
             self.shares.quota(key).map(|quota| quota.saturating_mul(SECTOR_BYTES as u64));
         match quota_bytes.filter(|&quota| bytes > quota) {
             Some(quota) => format!(
-                "a chunk of at least {bytes} bytes is longer than its table's `maximum` of {quota} bytes: its rows come from the \
-                 table; raise `maximum` in `shares`"
+                "a chunk of at least {bytes} bytes is longer than its table's `maximum` of {quota} bytes: its \
+                 rows come from the table; raise `maximum` in `shares`"
             ),
             None => format!(
-                "a chunk of at least {bytes} bytes doesn't fit a segment of {}: its rows come from the table; raise `segment`, which empties the drives",
+                "a chunk of at least {bytes} bytes doesn't fit a segment of {}: its rows come from the table; \
+                 raise `segment`, which empties the drives",
                 self.segment_bytes()
             ),
         }
