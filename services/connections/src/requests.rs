@@ -45,9 +45,12 @@ pub struct CallRule {
 /// The calls of a node that are plain HTTP.
 #[derive(Clone)]
 pub struct PlainCalls {
-    /// Makes the answer to a call that is refused before its service sees it, from the headers of its request.
-    pub refuse: Arc<dyn Fn(Fault, &HeaderMap) -> Response<Body> + Send + Sync>,
+    /// Makes the answer to a call that is refused before its service sees it.
+    pub refuse: Arc<Refuse>,
 }
+
+/// Makes the answer to a refused call from the headers of its request.
+pub type Refuse = dyn Fn(Fault, &HeaderMap) -> Response<Body> + Send + Sync;
 
 /// The effect of a stream on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,15 +133,18 @@ impl InFlight {
     }
 }
 
+/// Why a request is refused, and the request.
+type Refused = (Fault, Request<Incoming>);
+
 impl Requests {
     fn begin(
         &self,
         request: Request<Incoming>,
         rule: CallRule,
-    ) -> Result<(Request<Body>, InFlight), (Fault, Request<Incoming>)> {
+    ) -> Result<(Request<Body>, InFlight), Box<Refused>> {
         let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
             self.memory.count_refused();
-            return Err((memory_full(), request));
+            return Err(Box::new((memory_full(), request)));
         };
         let CallRule { message_bytes_max, streams, is_plain } = rule;
         let mut watch = None;
@@ -149,7 +155,7 @@ impl Requests {
                 watch = self.connection.watch();
                 if watch.is_none() {
                     let what = format!("a connection has at most {WATCHES_MAX} watches at a time");
-                    return Err((Fault::new(Reason::Overloaded, what), request));
+                    return Err(Box::new((Fault::new(Reason::Overloaded, what), request)));
                 }
                 None
             }
@@ -212,7 +218,8 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
             let headers = timeout.filter(|_| rule.is_plain).map(|_| request.headers().clone());
             let (request, held) = match this.begin(request, rule) {
                 Ok(begun) => begun,
-                Err((fault, request)) => {
+                Err(refused) => {
+                    let (fault, request) = *refused;
                     let (head, body) = request.into_parts();
                     read_rest(body, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
                     let refused = this.refuse(fault, rule, &head.headers);

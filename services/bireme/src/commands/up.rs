@@ -222,7 +222,7 @@ async fn serve(
     if args.temporary {
         signals = signals.and_end_of_stdin();
     }
-    let up = signals.unless_stopped(start(args, config)).await?;
+    let up = signals.unless_stopped(Box::pin(start(args, config))).await?;
     let state = up.state();
     report(&up, &state, out)?;
     if let Some(ready) = &mut ready {

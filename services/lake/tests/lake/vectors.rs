@@ -244,9 +244,9 @@ async fn check_recall(kind: TableKind, index: VectorIndexKind, metric: Metric) {
     assert_eq!((info[0].metric, info[0].rows_uncovered), (Some(metric), 0));
     assert_eq!(table.vector_metric("vector").await.unwrap(), metric);
     table.prewarm().await.unwrap();
-    compare_to_scanner(&table, &place.uri()).await;
+    Box::pin(compare_to_scanner(&table, &place.uri())).await;
     Box::pin(compare_filtered_to_scanner(&table, &place.uri())).await;
-    compare_to_ladder(&table, index).await;
+    Box::pin(compare_to_ladder(&table, index)).await;
     let found = recall(&table, metric, None, |_| true).await;
     assert!(found >= 0.9, "{kind:?} {index} {metric}: recall {found}");
     let found =
