@@ -106,16 +106,16 @@ impl Scan {
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
         let mut sorting = Sorting::of(&mut body, open, state.shared.core_traffic)?;
-        if let Some(sorting) = &mut sorting
-            && let Some(filter) = open.table.filter_or_condition(filter_of(&body))
-        {
-            // The rows that pass, which the filter's list has, are often fewer than the limit.
-            let (open, filter) = (Arc::clone(open), filter.to_owned());
-            let count = async move { Ok(open.table.count_filter(&filter).await?) };
-            let ask = Ask { during: "search", rows: 1, context };
-            let passing = state.shared.admission.run_in_background(ask, count.boxed()).await?;
-            sorting.rows = sorting.rows.min(usize::try_from(passing).unwrap_or(usize::MAX));
-            sorting.check(sorting.rows)?;
+        if let Some(sorting) = &mut sorting {
+            if let Some(filter) = open.table.filter_or_condition(filter_of(&body)) {
+                // The rows that pass, which the filter's list has, are often fewer than the limit.
+                let (open, filter) = (Arc::clone(open), filter.to_owned());
+                let count = async move { Ok(open.table.count_filter(&filter).await?) };
+                let ask = Ask { during: "search", rows: 1, context };
+                let passing = state.shared.admission.run_in_background(ask, count.boxed()).await?;
+                sorting.rows = sorting.rows.min(usize::try_from(passing).unwrap_or(usize::MAX));
+            }
+            sorting.check()?;
         }
         let rows = sorting.as_ref().map_or(1, |sorting| sorting.rows.max(1));
         call.hold_rows(sorting.as_ref().map_or(0, Sorting::held_bytes))?;
@@ -221,8 +221,7 @@ impl Sorting {
     /// Returns the sorting of a query's rows; `None` if they need none. `core_traffic` is the memory of a core's callers.
     ///
     /// # Errors
-    /// `BadRequest` for an order by too many columns or by blobs, or of more rows than may be sorted, and
-    /// `ColumnNotFound`.
+    /// `BadRequest` for an order by too many columns or by blobs, and `ColumnNotFound`.
     fn of(body: &mut QueryBody, open: &OpenTable, core_traffic: u64) -> Result<Option<Self>> {
         let by = body.take_order();
         if by.is_empty() {
@@ -239,12 +238,7 @@ impl Sorting {
         let (offset, k) = offset_and_k(body);
         let in_table = usize::try_from(open.table.row_count()).unwrap_or(usize::MAX);
         let rows = offset.saturating_add(k).min(rows_max + 1).min(in_table);
-        let sorting = Self { by, rows, rows_max, row_bytes };
-        let has_filter = open.table.filter_or_condition(filter_of(body)).is_some();
-        if !has_filter {
-            sorting.check(rows)?;
-        }
-        Ok(Some(sorting))
+        Ok(Some(Self { by, rows, rows_max, row_bytes }))
     }
 
     /// Returns the bytes to hold before rows are sorted. [`Call::hold_rows`] holds twice as many.
@@ -252,9 +246,9 @@ impl Sorting {
         self.rows * self.row_bytes / 2
     }
 
-    /// Refuses to put so many rows in order, if these are too many.
-    fn check(&self, rows: usize) -> Result<()> {
-        if rows <= self.rows_max {
+    /// Refuses to put the rows in order, if these are too many.
+    fn check(&self) -> Result<()> {
+        if self.rows <= self.rows_max {
             return Ok(());
         }
         let most = self.rows_max;
@@ -328,7 +322,6 @@ async fn find(open: Arc<OpenTable>, body: QueryBody, sorting: Option<Sorting>) -
             let hits = match (filter, sorting) {
                 (_, Some(sorting)) => {
                     let rows = table.scan_ordered(filter, &sorting.by, sorting.rows).await?;
-                    sorting.check(rows.len())?;
                     FilterHits { rows, allowed: None }
                 }
                 (filter, None) => table.search_filter(filter.unwrap_or_default(), end).await?,
