@@ -52,7 +52,7 @@ fn a_flow_is_not_charged_for_work_that_nobody_wants() {
     let (a, b) = (Flow::new(1, 1), Flow::new(2, 1));
     add(&mut queue, a, 40, 5);
     add(&mut queue, b, 40, 5);
-    // Of the first flow, one piece in four is wanted.
+    // One piece in four of the first flow is wanted.
     let is_wanted = |piece: &Piece| piece.flow == 2 || piece.number % 4 == 3;
     let order: Vec<_> =
         std::iter::from_fn(|| queue.pop_wanted(is_wanted)).map(|it| (it.flow, it.number)).collect();

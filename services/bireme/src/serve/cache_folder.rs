@@ -112,7 +112,7 @@ impl TemporaryCache {
 
 impl Drop for TemporaryCache {
     fn drop(&mut self) {
-        // What can't be removed stays.
+        // A file that can't be removed stays.
         let _ = std::fs::remove_file(self.0.join(SLAB));
         let _ = std::fs::remove_dir(&self.0);
     }

@@ -124,7 +124,7 @@ struct Outstanding {
     answer: Answer<LookedUp>,
 }
 
-/// What is needed to read the answers of a projection.
+/// The state with which the answers of a projection are read.
 #[derive(Default)]
 struct Answered {
     /// The schema that the node has sent last.

@@ -512,7 +512,7 @@ mod tests {
         // Chunk 0 comes back, so chunk 2 is the oldest one then.
         assert_eq!(fill(&mut shares, 0), evicted(1));
         assert_eq!(fill(&mut shares, 4), evicted(2));
-        // Of the entries of the evicted chunks, none is left at the front.
+        // No entry of an evicted chunk is left at the front.
         let table = &shares.accounts[&Account::Table(TableTag(1))];
         assert_eq!(table.order.len(), 4);
     }
