@@ -29,6 +29,10 @@ pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// trip of 50 ms, 8 MiB carry 160 MB/s.
 const WINDOW_BYTES: u32 = 8 << 20;
 
+/// HTTP/2 window of a connection, in bytes: the maximum. Each stream has a window of its own, and a smaller one of the
+/// connection would be used up by answers that their callers do not read, so that no other call got its answer.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+
 /// The generated gRPC client.
 pub(super) type Service = QueryServiceClient<Channel>;
 
@@ -74,7 +78,7 @@ impl QueryClient {
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(2 * WINDOW_BYTES);
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, network.connect(transport));
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use arrow_select::concat::concat_batches;
 use client::query::{OnMissing, TakeRequest};
 use lance::Dataset;
@@ -6,6 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use wire::Reason;
 
+use crate::deadlines::large_take;
 use crate::node::{assert_true, names, served};
 use crate::table::{address_of, live, rows};
 
@@ -118,4 +121,20 @@ async fn rows_are_taken_by_their_positions_as_lance_takes_them() {
         assert_eq!(fault.reason, Reason::BadArgument, "{fault}");
         assert!(fault.message.contains(says), "{fault}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_delay_no_other_call_of_the_same_client() {
+    let (_table, _node, client) = served().await;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let mut taken = client.take(large_take("t")).await.unwrap();
+        assert!(taken.next().await.unwrap().is_some());
+        unread.push(taken);
+    }
+    // The node sends until the window of each answer is used up.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let client = client.with_timeout(Duration::from_secs(60));
+    let taken = client.take(take(&[5, 1], &["id"])).await.unwrap().collect().await.unwrap();
+    assert_eq!(taken.batches[0]["id"].as_ref(), rows([5, 1].into_iter())["id"].as_ref());
 }
