@@ -113,14 +113,6 @@ impl ExtentIndex {
         self.span(row).map(RowSpan::sectors)
     }
 
-    /// Returns the byte range of the row's value, without the flag before it, so that a blob's size is known and the
-    /// blob can be read in ranges. The range of a null is empty. `None` if the form isn't [`Form::Value`] or there is
-    /// no such row.
-    pub fn value_span(&self, row: u32) -> Option<RowSpan> {
-        let span = self.span(row).filter(|_| self.form == Form::Value)?;
-        Some(RowSpan { offset: span.offset + 1, len: span.len - 1 })
-    }
-
     /// Returns whether the index records the row as null. Only an index of [`Form::Plain`] records nulls. In the other
     /// forms, nulls are in the rows' bytes.
     pub fn is_null(&self, row: u32) -> bool {

@@ -1,11 +1,11 @@
 //! The layout of a pack's rows: a pure function of its columns' types.
 
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, FieldRef};
 
 use crate::PackError;
 use crate::index::{ExtentIndex, Form, RowPlacement};
 use crate::shape::{Kind, RowShape, column_shape};
-use crate::wire::{wire_field, wire_type};
+use crate::wire::wire_type;
 
 /// The layout of a pack's rows.
 ///
@@ -88,11 +88,6 @@ impl PackLayout {
         &self.fields
     }
 
-    /// Returns the columns with their wire types (see [`crate::wire_field`]).
-    pub fn wire_fields(&self) -> Vec<Field> {
-        self.fields.iter().map(|field| wire_field(field)).collect()
-    }
-
     /// Returns the type of the vectors if the pack's only column is a column of vectors. In an extent of
     /// [`Form::Plain`], the bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of
     /// [`Form::Row`] must be decoded by a [`crate::Assembler`]: they have vectors with null elements, or null vectors
@@ -136,8 +131,11 @@ impl PackLayout {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
+
+    use arrow_schema::Field;
+
+    use super::*;
 
     fn vector(item: Field) -> Option<VectorType> {
         let list = DataType::FixedSizeList(Arc::new(item), 1024);
