@@ -1,7 +1,7 @@
 //! Clients: each requests rows of tables repeatedly, and compares every answer with the truth.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,6 +51,10 @@ pub struct Seen {
     pub overwritten: Cell<u64>,
     /// Reads that were refused because the file was overwritten since it was opened.
     pub overwritten_refused: Cell<u64>,
+    /// Nodes that have refused such a read and have not answered a read of the same file since, with the file's path.
+    pub refusing: RefCell<BTreeSet<(usize, &'static str)>>,
+    /// Answers with sectors of a file, by a node that had refused a read of it before.
+    pub overwritten_answered: Cell<u64>,
     /// Blocks of files that were released.
     pub released: Cell<u64>,
     /// Sectors that a node read from the store because it had just released their blocks.
@@ -377,6 +381,7 @@ impl Client {
             Ok(reply) => reply,
             // A file that was overwritten since it was opened is refused for as long as a stream has it open.
             Err(fault) if fault.metadata.contains_key(OVERWRITTEN) => {
+                self.around.seen.refusing.borrow_mut().insert((node, file.path));
                 return count(&self.around.seen.overwritten_refused, 1);
             }
             Err(fault) => {
@@ -393,6 +398,8 @@ impl Client {
             return self.wrong(format_args!("{} never had {size} bytes", file.path));
         };
         count(&self.around.seen.overwritten, u64::from(content.is_other));
+        let is_back = self.around.seen.refusing.borrow_mut().remove(&(node, file.path));
+        count(&self.around.seen.overwritten_answered, u64::from(is_back));
         let is_missing = |it: &(u32, u32)| it.1 >= content.sectors();
         let missing: Vec<u32> =
             (0..).zip(sectors.clone()).filter(is_missing).map(|it| it.0).collect();

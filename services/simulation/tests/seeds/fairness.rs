@@ -3,7 +3,7 @@
 //! Both tenants are grants of a policy, and use one client, as grants of a query node do, and one I/O node. The node's
 //! RAM tier is off, so that the drive is the bottleneck. The good tenant requests half of its share at equal intervals.
 //! The other tenant requests exactly its own share at random times, and in a second run ten times as much. In the second
-//! run, the good tenant's p99 may be at most 10 % higher.
+//! run, the good tenant's p99 may be at most 15 % higher.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// Events that must happen at least once in a run of 200 seeds or more.
-pub const MUST: [&str; 39] = [
+pub const MUST: [&str; 41] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -46,6 +46,8 @@ pub const MUST: [&str; 39] = [
     "looks at what is pinned",
     "merges of key runs",
     "not drained in time",
+    "reads of files after they were refused",
+    "reads of files that are overwritten",
     "reads refused of files that were overwritten",
     "rows with another key",
     "sectors of files",
@@ -101,6 +103,7 @@ impl Happened {
         self.count("sectors of files", seen.sectors.get());
         self.count("reads of files that are overwritten", seen.overwritten.get());
         self.count("reads refused of files that were overwritten", seen.overwritten_refused.get());
+        self.count("reads of files after they were refused", seen.overwritten_answered.get());
         self.count("blocks released", seen.released.get());
         self.count("sectors read from the store after a Release", seen.released_read.get());
         self.count("strangers' messages", seen.strange.get());

@@ -24,7 +24,7 @@ pub enum FaultKind {
     DriveRot,
     /// Drives are full for a while.
     DriveFull,
-    /// Drives are slow, or hang for a while.
+    /// Drives are slow or hang for a while, or one of them hangs.
     DriveSlow,
     /// Drives are unplugged, and plugged in again later.
     DriveGone,
@@ -168,8 +168,9 @@ fn begin(
         FaultKind::DriveFull => {
             node.disk.set_faults(SimFaults { is_full: true, ..SimFaults::default() });
         }
-        FaultKind::DriveSlow => match dice.below(3) {
+        FaultKind::DriveSlow => match dice.below(4) {
             0 => node.disk.hold(true),
+            3 => node.disk.hang(DriveNo(dice.below(node.disk.slabs().len()) as u16), true),
             1 => node.disk.set_latency(1..=400),
             _ => node.disk.set_latency(20..=60),
         },
@@ -228,6 +229,8 @@ fn end(kind: FaultKind, node: &mut Node, store: &Store) {
         FaultKind::DriveSlow => {
             node.disk.hold(false);
             node.disk.set_latency(1..=3);
+            let drives = 0..node.disk.slabs().len();
+            drives.for_each(|drive| node.disk.hang(DriveNo(drive as u16), false));
         }
         FaultKind::DriveGone => {
             let drives = 0..node.disk.slabs().len();
