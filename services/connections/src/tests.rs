@@ -184,12 +184,14 @@ async fn connections_end_by_age_and_a_call_that_is_repeated_succeeds() {
     let mut calls = 0;
     while began.elapsed() < age * 10 {
         // hyper's client fails a call that it has not sent yet when it receives a GOAWAY, or that is made just after
-        // one.
-        if let Err(error) = check(channel.clone()).await {
+        // one. On a busy machine, the connection of a repeated call may be as old before the call is sent.
+        let mut repeated = 0;
+        while let Err(error) = check(channel.clone()).await {
             let text = error.to_string();
             let unsent = ["connection closed", "NO_ERROR", "connection was not ready"];
             assert!(unsent.iter().any(|it| text.contains(it)), "{text}");
-            check(channel.clone()).await.unwrap_or_else(|error| panic!("call {calls}: {error}"));
+            repeated += 1;
+            assert!(repeated < 5, "call {calls}: {text}");
         }
         calls += 1;
     }
