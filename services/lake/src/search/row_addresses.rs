@@ -17,6 +17,13 @@ impl RowAddresses {
         get_row_id_index(dataset).await.map(Self)
     }
 
+    /// Returns the addresses of the rows that the version has, ascending.
+    pub fn ascending(&self, ids: &[u64]) -> Result<Arc<[RowAddr]>> {
+        let mut rows: Vec<_> = self.of(ids)?.into_iter().flatten().collect();
+        rows.sort_unstable();
+        Ok(rows.into())
+    }
+
     /// Returns the address of each row, in the order of `ids`; `None` for a stable row id that the version does not
     /// have. An id that is an address is returned unchecked.
     pub fn of(&self, ids: &[u64]) -> Result<Vec<Option<RowAddr>>> {

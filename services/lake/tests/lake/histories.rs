@@ -246,6 +246,10 @@ async fn compare_filtered(
                 seen.insert("known");
             }
         }
+        assert_eq!(table.rows_passing(filter, pass.len()).await.unwrap().as_ref(), Some(&pass));
+        if let Some(fewer) = pass.len().checked_sub(1) {
+            assert_eq!(table.rows_passing(filter, fewer).await.unwrap(), None);
+        }
         for (nprobes, k) in [(1, 5), (2, 60), (8, 40), (20, 2000)] {
             let context = format!("{context}, `{filter}`, nprobes {nprobes}, k {k}");
             let query = VectorQuery {
@@ -318,9 +322,7 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
         fresh_max = fresh_max.max(fresh);
     }
     assert!(segments_max > 1 && fresh_max > 0, "seed {seed}: {done:?}");
-    // Rows with stable ids are not known in the order of their addresses.
-    let ways = if kind.stable_row_ids { 4 } else { 5 };
-    assert_eq!(filtered.len(), ways, "seed {seed}: {filtered:?}");
+    assert_eq!(filtered.len(), 5, "seed {seed}: {filtered:?}");
 }
 
 #[tokio::test]

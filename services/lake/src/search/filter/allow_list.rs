@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use address::RowAddr;
 use lance_core::deepsize::DeepSizeOf;
 use lance_select::{RowAddrMask, RowAddrTreeMap, RowSetOps};
 
@@ -39,6 +40,9 @@ pub(crate) struct AllowList {
     /// For each column, by its position: the rows of the list in the form in which searches of the column's vector
     /// index take them. Set by the first search of the column that uses the list.
     pub of_columns: Vec<OnceLock<Arc<SelectedByIndex>>>,
+    /// The addresses of the rows, ascending, if the table has stable row ids. Set by the first search by the filter
+    /// alone.
+    pub addresses: OnceLock<Arc<[RowAddr]>>,
 }
 
 impl AllowList {
@@ -49,7 +53,7 @@ impl AllowList {
         let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());
         let mask = Arc::new(RowAddrMask::from_allowed(ids));
         let of_columns = (0..columns).map(|_| OnceLock::new()).collect();
-        Self { mask, len, bytes, by, of_columns }
+        Self { mask, len, bytes, by, of_columns, addresses: OnceLock::new() }
     }
 
     /// The number of rows.
@@ -90,9 +94,11 @@ impl AllowList {
         self.of_columns[column].get().is_some()
     }
 
-    /// Returns the memory that the list takes, in bytes, including `of_columns`.
+    /// Returns the memory that the list takes, in bytes, including `of_columns` and `addresses`.
     pub fn bytes(&self) -> usize {
         let of_columns = self.of_columns.iter().filter_map(OnceLock::get).map(|it| it.bytes());
-        self.bytes + of_columns.sum::<usize>() + size_of_val(self.of_columns.as_slice())
+        let addresses = self.addresses.get().map_or(0, |rows| size_of_val(rows.as_ref()));
+        let of_columns = of_columns.sum::<usize>() + size_of_val(self.of_columns.as_slice());
+        self.bytes + of_columns + addresses
     }
 }

@@ -37,6 +37,7 @@ pub(super) use self::functions::may_read_clock;
 pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
 use super::hit::{addresses, only_addresses};
+use super::row_addresses::RowAddresses;
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
@@ -72,7 +73,12 @@ pub struct FilterHits {
     pub allowed: Option<Allowed>,
 }
 
-/// The rows that pass a filter, known from an earlier search.
+/// Maximum number of rows of a list whose addresses are looked up in a table with stable row ids. The first search that
+/// uses the list looks all of them up, even if it asks for few rows, and the list keeps them: 8 bytes for each row. With
+/// more rows, a scan that ends once it has found enough may be cheaper.
+const ADDRESSED_ROWS_MAX: u64 = 100_000;
+
+/// The rows that pass a filter, known in address order from an earlier search.
 pub struct KnownRows {
     list: Arc<AllowList>,
 }
@@ -80,7 +86,11 @@ pub struct KnownRows {
 impl KnownRows {
     /// Returns the first `limit` rows, in address order.
     pub fn first(&self, limit: usize) -> FilterHits {
-        let rows = self.list.ids().take(limit).map(RowAddr::from_u64).collect();
+        let rows = match self.list.addresses.get() {
+            Some(addresses) => addresses.iter().take(limit).copied().collect(),
+            // Without stable row ids, a row's id is its address.
+            None => self.list.ids().take(limit).map(RowAddr::from_u64).collect(),
+        };
         FilterHits { rows, allowed: Some(self.list.summary()) }
     }
 }
@@ -88,11 +98,28 @@ impl KnownRows {
 impl Table {
     /// Returns the rows that pass `filter` if [`search_filter`](Self::search_filter) would not have to look for them.
     pub fn known_rows(&self, filter: &str) -> Option<KnownRows> {
-        // Stable row ids are not in the order of addresses.
-        if self.has_stable_row_ids() {
-            return None;
+        let list = self.known_allow_list(filter)?;
+        let is_in_order = !self.has_stable_row_ids() || list.addresses.get().is_some();
+        is_in_order.then_some(KnownRows { list })
+    }
+
+    /// Returns the rows of `list`, which has those that pass `filter`, in address order. Returns `None` if the table
+    /// has stable row ids, which have another order, and the list has more than [`ADDRESSED_ROWS_MAX`] rows.
+    ///
+    /// Errors: those of the store.
+    async fn in_order(&self, filter: &str, list: Arc<AllowList>) -> Result<Option<KnownRows>> {
+        if self.has_stable_row_ids() && list.addresses.get().is_none() {
+            if list.len() > ADDRESSED_ROWS_MAX {
+                return Ok(None);
+            }
+            let ids: Vec<u64> = list.ids().collect();
+            let look_up = async { RowAddresses::load(self.dataset()).await?.ascending(&ids) };
+            let rows = self.on_own_runtime(self.caught(look_up).boxed()).await?;
+            // If a concurrent search was first, its addresses are the same.
+            list.addresses.get_or_init(|| rows);
+            self.allow_lists().weigh(self.open_id(), filter);
         }
-        self.known_allow_list(filter).map(|list| KnownRows { list })
+        Ok(Some(KnownRows { list }))
     }
 
     /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
@@ -100,28 +127,33 @@ impl Table {
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<FilterHits> {
-        // Stable row ids are not in the order of addresses.
-        if !self.has_stable_row_ids()
-            && !may_read_clock(filter)
+        if !may_read_clock(filter)
             && let Some(list) = self.allow_list_by_index(filter).await?
+            && let Some(known) = self.in_order(filter, list).await?
         {
-            return Ok(KnownRows { list }.first(limit));
+            return Ok(known.first(limit));
         }
         Ok(FilterHits { rows: self.scan_filter(filter, limit).await?, allowed: None })
     }
 
     /// Returns the rows for which the SQL expression `filter` is true, ascending; `None` if there are more than `max`.
-    /// Keeps the list of the rows that pass for later searches, except for filters that read the clock and tables with
-    /// stable row ids, which are scanned each time.
+    /// Keeps the list of the rows that pass for later searches, except for filters that read the clock. If the table has
+    /// stable row ids and more than [`ADDRESSED_ROWS_MAX`] rows pass, their addresses are read by a scan each time.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn rows_passing(&self, filter: &str, max: usize) -> Result<Option<Vec<RowAddr>>> {
-        if self.has_stable_row_ids() || may_read_clock(filter) {
+        if may_read_clock(filter) {
             let rows = self.scan_filter(filter, max + 1).await?;
             return Ok((rows.len() <= max).then_some(rows));
         }
         let list = self.allow_list(filter).await?;
-        Ok((list.len() <= max as u64).then(|| KnownRows { list }.first(max).rows))
+        if list.len() > max as u64 {
+            return Ok(None);
+        }
+        Ok(Some(match self.in_order(filter, list).await? {
+            Some(known) => known.first(max).rows,
+            None => self.scan_filter(filter, max).await?,
+        }))
     }
 
     /// Returns the number of rows for which the SQL expression `filter` is true.

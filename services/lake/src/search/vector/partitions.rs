@@ -123,12 +123,7 @@ impl Partitions {
             .map(|(_, row)| *row)
             .collect();
         let all = match list.len() <= SCORED_ROWS_MAX {
-            true => {
-                let rows = self.addresses.of(&list.ids().collect::<Vec<_>>())?;
-                let mut rows: Vec<_> = rows.into_iter().flatten().collect();
-                rows.sort_unstable();
-                Some(rows.into())
-            }
+            true => Some(self.addresses.ascending(&list.ids().collect::<Vec<_>>())?),
             false => None,
         };
         let covered = AtomicU64::new(list.len().saturating_sub(uncovered.len() as u64));
