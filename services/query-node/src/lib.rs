@@ -13,7 +13,8 @@
 //!  │
 //!  ▼           what all of them use:
 //! stages/      the steps of requests that need no I/O node: validate, look up, search, rank, assemble, reply; ipc
-//! io_tier/     the I/O nodes: which one owns a row, whether it is asked, fetches and scores
+//! fetch/       fetches rows from the I/O nodes or the table, and has the nodes score and filter them
+//! io_nodes/    the I/O nodes: which one owns a chunk, whether it is asked, files that are read through them
 //! tables/      the tables, their open versions and columns; key_index/ and recall_curves/ of each
 //! selection/   answers that are not just columns, best row first
 //! admission    the queues of work that waits; waiting_requests: Gets and look-ups that wait for each other;
@@ -22,8 +23,7 @@
 //! ```
 //!
 //! [`QueryNode::start`] serves `bireme.query.v1`. `requests/search.rs`, `get.rs` and `take.rs` show the path of a
-//! request: they call the stages (`stages/`, and `io_tier/` for all that concerns I/O nodes) in the order in which data
-//! flows.
+//! request: they call the stages (`stages/`, and `fetch/` for rows) in the order in which data flows.
 //!
 //! Invariants:
 //! - A request runs against one version of one table.
@@ -46,9 +46,10 @@ mod call_rules;
 mod config;
 mod counters;
 mod error;
+mod fetch;
 mod held_rows;
 mod http;
-mod io_tier;
+mod io_nodes;
 mod ipc;
 mod key_index;
 mod lake_options;

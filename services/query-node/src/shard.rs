@@ -23,7 +23,7 @@ use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::held_rows::RowMemory;
 use crate::http;
-use crate::io_tier::IoTier;
+use crate::io_nodes::IoTier;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
 use crate::waiting_requests::WaitingRequests;

@@ -20,7 +20,7 @@ use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::held_rows::RowMemory;
-use crate::io_tier::{IoNodes, IoTier, TierFiles};
+use crate::io_nodes::{IoNodes, IoTier, TierFiles};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
 use crate::waiting_requests::WaitingRequests;

@@ -8,7 +8,7 @@ use wire::fetch::StageTimes;
 use wire::query;
 
 use crate::counters::Stage;
-use crate::io_tier::Cost;
+use crate::fetch::Cost;
 use crate::trace::{StageRecords, StageWork};
 
 /// The stages of a call that have ended, and the time at which the current one began.

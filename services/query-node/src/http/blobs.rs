@@ -21,7 +21,7 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::io_tier::fetch_rows;
+use crate::fetch::fetch_rows;
 use crate::request_context::RequestContext;
 use crate::requests::{Pieces, in_pieces};
 use crate::state::ShardState;

@@ -24,7 +24,7 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::io_tier::{PredicateFilter, filter_rows};
+use crate::fetch::{PredicateFilter, filter_rows};
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
 use crate::state::ShardState;
 use crate::tables::OpenTable;

@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Cost, Fetched, UnreadRows, fetch_readable, fetch_rows, open_ahead};
+use crate::fetch::{Cost, Fetched, UnreadRows, fetch_readable, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::requests::extra_rows::{ExtraRows, extra_rows};
 use crate::stages::{Keys, Lookup, all_rows};

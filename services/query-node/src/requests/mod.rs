@@ -11,7 +11,7 @@
 //! describe, count, history, placement, status
 //! ```
 //!
-//! A request's work is done by the steps in `stages/` and by `io_tier/`; `extra_rows` bounds the rows of keys that have
+//! A request's work is done by the steps in `stages/` and by `fetch/`; `extra_rows` bounds the rows of keys that have
 //! several.
 
 mod count;

@@ -13,7 +13,7 @@ use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Node, Routes, add_chunk, all_runs, each_chunk};
+use crate::io_nodes::{Node, Routes, add_chunk, all_runs, each_chunk};
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, OpenTable};
 

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::io_tier::{fetch_rows, present};
+use crate::fetch::{fetch_rows, present};
 use crate::request_context::RequestContext;
 use crate::stages::finish;
 use crate::state::ShardState;

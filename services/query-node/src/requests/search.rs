@@ -17,7 +17,7 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{
+use crate::fetch::{
     Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
 };
 use crate::request_context::RequestContext;

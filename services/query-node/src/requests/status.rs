@@ -11,7 +11,7 @@ use wire::query::{IoNode, Membership, StatusResponse, TableFolder};
 
 use crate::call::Call;
 use crate::error::Result;
-use crate::io_tier::{IoNodes, Node};
+use crate::io_nodes::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::requests::describe::summaries;
 use crate::state::ShardState;

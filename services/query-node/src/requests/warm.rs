@@ -21,7 +21,7 @@ use wire::{Fault, Reason};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Routes, all_runs, blocks_of, fill_requests, ranges_by_owner};
+use crate::io_nodes::{Routes, all_runs, blocks_of, fill_requests, ranges_by_owner};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, OpenTable};

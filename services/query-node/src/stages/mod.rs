@@ -3,7 +3,7 @@
 //!
 //! validate → lookup → vector → search → filter → rerank → rank → fetch → assemble → reply
 //!
-//! Filter, rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `requests/find.rs` alternates between
+//! Filter, rerank and fetch are in `fetch/`, and vector is a fetch of one row. `requests/find.rs` alternates between
 //! lookup and fetch until each key has its row, or no candidates are left. `requests/filtered.rs` alternates between
 //! search and filter until enough candidates pass.
 

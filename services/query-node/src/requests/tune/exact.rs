@@ -10,7 +10,7 @@ use recall::K_MAX;
 use super::questions::TuneQuestion;
 use super::{PART_TIMEOUT, Progress, Tune, report};
 use crate::error::Result;
-use crate::io_tier::{Scoring, score_rows};
+use crate::fetch::{Scoring, score_rows};
 use crate::request_context::RequestContext;
 use crate::stages::rank;
 use crate::state::ShardState;

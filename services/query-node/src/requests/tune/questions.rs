@@ -9,7 +9,7 @@ use wire::query::TuneRequest;
 
 use super::{PART_TIMEOUT, QUESTIONS_MAX, ROWS_DEFAULT, Tune};
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Vectors, fetch_rows, present};
+use crate::fetch::{Vectors, fetch_rows, present};
 use crate::request_context::RequestContext;
 use crate::stages::check_vector;
 use crate::state::ShardState;

@@ -7,7 +7,7 @@ use client::fetch::{StageTimes, add_counts};
 use spelling::counted;
 
 use super::plan::NodeSlice;
-use super::routes::Routes;
+use crate::io_nodes::Routes;
 use crate::state::ShardState;
 use crate::trace::{NodeCall, StageWork, TableRead};
 

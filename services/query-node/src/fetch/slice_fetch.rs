@@ -1,7 +1,7 @@
 //! Fetches the slices of a stage, each from its I/O node, or from the table.
 //!
 //! If the I/O node cannot answer, or should not be asked now (`slices.rs` decides that), the table answers within the
-//! same deadline, which is slow but correct. The exceptions are in `faults.rs`. For example, if the I/O node is
+//! same deadline, which is slow but correct. The exceptions are in `io_nodes/faults.rs`. For example, if the I/O node is
 //! overloaded, the caller gets the error, because reading the table would only add load.
 
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
 use super::cost::{Cost, SliceSource};
-use super::faults::table_may_answer;
-use super::node::Node;
 use super::plan::{NodeSlice, all_to_one};
 use super::predicate_filter::PredicateFilter;
-use super::routes::Routes;
 use super::score::score_here;
 use super::slices::slices;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
 use crate::error::Result;
 use crate::held_rows::HeldRows;
+use crate::io_nodes::Node;
+use crate::io_nodes::Routes;
+use crate::io_nodes::table_may_answer;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;

@@ -4,7 +4,7 @@ use address::RowAddr;
 use tracing::debug;
 
 use super::plan::{NodeSlice, all_to_one, plan};
-use super::routes::Routes;
+use crate::io_nodes::Routes;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;

@@ -15,9 +15,9 @@ use futures::future::join_all;
 use wire::Reason;
 
 use super::cost::Cost;
-use super::fetch::{Fetched, fetch_rows, is_damaged};
 use super::join::{SliceRows, join};
 use super::plan::NodeSlice;
+use super::rows::{Fetched, fetch_rows, is_damaged};
 use super::slice_fetch::{SliceAnswer, StageFetch};
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
