@@ -5,6 +5,9 @@ use endpoint::Endpoint;
 use tonic::transport::{self, Uri};
 use tonic::{Code, Status};
 
+/// The maximum size of an HTTP/2 window, in bytes.
+pub(crate) const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
+
 /// Returns the endpoint for tonic, without HTTP/2 windows and timeouts. Its scheme is always `http`: [`Network`] adds
 /// TLS.
 ///

@@ -8,9 +8,7 @@ use wire::{BufferPool, Fault, Reason};
 
 use super::outage::Outage;
 use crate::network::Network;
-
-/// The maximum size of an HTTP/2 window, in bytes.
-const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
+use crate::transport::WINDOW_BYTES_LIMIT;
 
 /// Settings of the client of one I/O node. Every maximum is per stream.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use wire::{Fault, MESSAGE_BYTES_MAX, ParentSpan, Reason};
 
 use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
-use crate::transport::{causes, lacks_tls, root_cause, transport, why};
+use crate::transport::{WINDOW_BYTES_LIMIT, causes, lacks_tls, root_cause, transport, why};
 
 /// The maximum time for connecting to a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,10 +28,6 @@ pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements. At a round
 /// trip of 50 ms, 8 MiB carry 160 MB/s.
 const WINDOW_BYTES: u32 = 8 << 20;
-
-/// HTTP/2 window of a connection, in bytes: the maximum. Each stream has a window of its own, and a smaller one of the
-/// connection would be used up by answers that their callers do not read, so that no other call got its answer.
-const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
 /// The generated gRPC client.
 pub(super) type Service = QueryServiceClient<Channel>;
@@ -78,7 +74,9 @@ impl QueryClient {
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+            // Each stream has a window of its own. Answers that their callers do not read would use up a smaller window of
+            // the connection, so that no other call got its answer.
+            .initial_connection_window_size(WINDOW_BYTES_LIMIT);
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, network.connect(transport));
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,
