@@ -123,6 +123,8 @@ fn a_blob_is_a_flag_and_the_value() {
     let extent = encode(&[Arc::new(LargeBinaryArray::from_opt_vec(values))]);
     assert_eq!(extent.index.form(), Form::Value);
     assert_eq!([0, 1, 2].map(|i| row(&extent, i)), [&b"\x01ab"[..], &[0], &[1]]);
+    assert_eq!(extent.index.span(0), Some(RowSpan { offset: 0, len: 3 }));
+    assert_eq!(extent.index.span(1).map(|span| span.len), Some(1));
     assert_eq!(extent.index.span(3), Some(RowSpan { offset: 5, len: 5001 }));
     assert_eq!(extent.index.span(4), None);
     assert!(!extent.index.is_null(1), "the null is in the row, not in the index");
