@@ -112,14 +112,21 @@ impl Table {
             if list.len() > ADDRESSED_ROWS_MAX {
                 return Ok(None);
             }
-            let ids: Vec<u64> = list.ids().collect();
-            let look_up = async { RowAddresses::load(self.dataset()).await?.ascending(&ids) };
-            let rows = self.on_own_runtime(self.caught(look_up).boxed()).await?;
+            let rows = self.looked_up(&list).await?;
             // If a concurrent search was first, its addresses are the same.
             list.addresses.get_or_init(|| rows);
             self.allow_lists().weigh(self.open_id(), filter);
         }
         Ok(Some(KnownRows { list }))
+    }
+
+    /// Looks up the addresses of the rows of `list`, ascending.
+    ///
+    /// Errors: those of the store.
+    async fn looked_up(&self, list: &AllowList) -> Result<Arc<[RowAddr]>> {
+        let ids: Vec<u64> = list.ids().collect();
+        let look_up = async { RowAddresses::load(self.dataset()).await?.ascending(&ids) };
+        self.on_own_runtime(self.caught(look_up).boxed()).await
     }
 
     /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
@@ -138,7 +145,7 @@ impl Table {
 
     /// Returns the rows for which the SQL expression `filter` is true, ascending; `None` if there are more than `max`.
     /// Keeps the list of the rows that pass for later searches, except for filters that read the clock. If the table has
-    /// stable row ids and more than [`ADDRESSED_ROWS_MAX`] rows pass, their addresses are read by a scan each time.
+    /// stable row ids and more than [`ADDRESSED_ROWS_MAX`] rows pass, their addresses are looked up each time.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn rows_passing(&self, filter: &str, max: usize) -> Result<Option<Vec<RowAddr>>> {
@@ -150,9 +157,9 @@ impl Table {
         if list.len() > max as u64 {
             return Ok(None);
         }
-        Ok(Some(match self.in_order(filter, list).await? {
+        Ok(Some(match self.in_order(filter, Arc::clone(&list)).await? {
             Some(known) => known.first(max).rows,
-            None => self.scan_filter(filter, max).await?,
+            None => self.looked_up(&list).await?.to_vec(),
         }))
     }
 
