@@ -44,6 +44,8 @@ pub(crate) struct Opener {
     session: Arc<Session>,
     /// The session's cache of indexes, for data of this crate that searches of indexes need.
     index_cache: LanceCache,
+    /// The session's cache of metadata.
+    metadata_cache: LanceCache,
     store_options: HashMap<String, String>,
     also_reads: Vec<AlsoReads>,
     block_bytes: Option<usize>,
@@ -72,19 +74,24 @@ impl Opener {
         let registry = registry(options.storage_secrets.as_ref());
         let allow_list_bytes = options.index_cache_bytes / ALLOW_LISTS_PART;
         let index_cache_bytes = options.index_cache_bytes - allow_list_bytes;
-        // The backend and its policy are those of `Session::new`.
+        // The backends and their policies are those of `Session::new`.
         let backend =
             QuickCacheBackend::with_shard_policy(index_cache_bytes, QuickCacheShardPolicy::Single);
         let backend: Arc<dyn CacheBackend> = Arc::new(backend);
+        let of_metadata: Arc<dyn CacheBackend> = Arc::new(QuickCacheBackend::with_shard_policy(
+            options.metadata_cache_bytes,
+            QuickCacheShardPolicy::Recommended,
+        ));
         let session = Session::with_cache_backends(
             CacheSpec::Backend(Arc::clone(&backend)),
-            CacheSpec::Size(options.metadata_cache_bytes),
+            CacheSpec::Backend(Arc::clone(&of_metadata)),
             registry,
         );
         let usage = Arc::new(StoreUsage::default());
         Self {
             session: Arc::new(session),
             index_cache: LanceCache::with_backend(backend).with_key_prefix("bireme"),
+            metadata_cache: LanceCache::with_backend(of_metadata),
             block_bytes: options.block_bytes,
             store_options: options.store_options(),
             also_reads: options.also_reads,
@@ -204,6 +211,12 @@ impl Opener {
                 why: format!("no answer within {:?}", self.open_timeout),
             }),
         }
+    }
+
+    /// Forgets the metadata of all tables. A table that was created anew may have the same version numbers as before,
+    /// and Lance keeps the live rows of a version with stable row ids by its number alone (`RowAddrMaskKey`).
+    pub(crate) async fn forget_metadata(&self) {
+        self.metadata_cache.clear().await;
     }
 
     /// The session that all datasets share.

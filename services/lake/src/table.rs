@@ -337,6 +337,9 @@ impl Table {
         {
             return Ok(None);
         }
+        if !is_same_branch || found.version <= mine.version {
+            opener.forget_metadata().await;
+        }
         let name = branch.as_ref().map(|branch| &branch.name);
         let (dataset, _) = opener.dataset(uri, name).await?;
         // The branch as it was before the version was opened: if it has been created anew since, the next call notices.

@@ -7,11 +7,12 @@ use address::RowAddr;
 use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::rowids::row_addrs_to_row_ids;
+use lance::dataset::scanner::RowAddrMask;
 use lance::index::DatasetIndexInternalExt;
-use lance::index::prefilter::DatasetPreFilter;
 use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_table::format::IndexMetadata;
+use roaring::RoaringBitmap;
 use tables::FragmentInfo;
 
 use super::partitions::Partitions;
@@ -101,14 +102,24 @@ async fn open_segment(
     let covered = segment.fragment_bitmap.clone().unwrap_or_default();
     let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
     let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();
-    let live = DatasetPreFilter::create_restricted_deletion_mask(Arc::clone(dataset), covered);
-    let mask = match live {
-        Some(live) => Some(live.await?),
-        None => None,
+    let mask = match may_have_other_rows(table, &covered) {
+        true => Some(Arc::new(RowAddrMask::from_allowed(table.live_ids(&covered).await?))),
+        false => None,
     };
     let share = share_of(live_rows, index.as_ref());
     let (uri, cache, bytes) =
         (table.canonical_uri(), table.index_cache(), table.index_cache_bytes());
     let read_ahead = ReadAhead::new(uri, segment, index.as_ref(), cache, bytes).await?;
     Ok(Segment { index, live: Selection { mask, share }, is_flat, read_ahead })
+}
+
+/// Returns whether a segment that covers the fragments `covered` may have rows besides their live ones. When a fragment's
+/// vectors are rewritten, a segment no longer covers the fragment, but still has its rows, also after the fragment has
+/// left the table.
+fn may_have_other_rows(table: &Table, covered: &RoaringBitmap) -> bool {
+    let is_whole = |info: &FragmentInfo| {
+        covered.contains(info.id) && info.live_rows() == u64::from(info.physical_rows)
+    };
+    let ever = table.dataset().manifest().max_fragment_id.map(|id| id as usize + 1);
+    !table.fragments().iter().all(is_whole) || ever != Some(table.fragments().len())
 }
