@@ -22,6 +22,7 @@ mod lookups;
 mod narrowed;
 mod predicates;
 mod rows;
+mod stale_rows;
 mod stores;
 mod tables;
 mod text;

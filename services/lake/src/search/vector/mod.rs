@@ -201,7 +201,8 @@ impl Table {
                 "candidates are searched without an index: {reason}"
             )))
         })?;
-        self.caught(search.search(partitions, vector, query.distances)).boxed().await
+        let distances = estimated_distances(query, &search.to_score);
+        self.caught(search.search(partitions, vector, distances)).boxed().await
     }
 
     /// Returns [`PlanReason::Nested`] if `column` is nested, because the index of a nested column is not searched
@@ -246,7 +247,8 @@ impl Table {
             Some(selected) => Arc::clone(&selected.uncovered),
             None => Arc::clone(partitions.uncovered()),
         };
-        let (distances, probes) = (query.distances, Probes { nprobes, nprobes_max, ef });
+        let distances = estimated_distances(query, &to_score);
+        let probes = Probes { nprobes, nprobes_max, ef };
         let is_long = partitions.is_long(allowed.map(|allowed| allowed.rows), k, &probes);
         let hits = async move {
             partitions.search(vector, k, distances, probes, selected.as_deref()).await
@@ -549,6 +551,14 @@ fn element_type(data_type: &DataType) -> Option<(DataType, usize)> {
         }
         _ => None,
     }
+}
+
+/// Returns the range of the distances that a search of the index for `query` may return. If rows `to_score` are found
+/// besides, the caller scores all candidates, and the index's estimates have no upper bound: they may be larger than
+/// the exact distances.
+fn estimated_distances(query: &VectorQuery, to_score: &[RowAddr]) -> (Option<f32>, Option<f32>) {
+    let (lower, upper) = query.distances;
+    (lower, upper.filter(|_| to_score.is_empty()))
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ pub struct VectorQuery {
     pub ef: Option<usize>,
     /// A SQL expression that the rows must satisfy; applied before the search.
     pub filter: Option<String>,
-    /// The range of the wanted distances: at least the first number, and less than the second. `None` sets no bound.
+    /// The range of the wanted distances: at least the first number, and less than the second. `None` sets no bound. If
+    /// the search also returns rows to score, the caller compares all exact distances with the second number.
     pub distances: (Option<f32>, Option<f32>),
     /// The number of candidates that Lance compares exactly for each of the `k` rows; 0 for none, so that the distances are
     /// those of the index. It applies only to columns that are searched by a plan: nested ones, and lists of vectors.
