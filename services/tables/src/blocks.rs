@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use address::{ChunkRows, SECTOR_BYTES};
@@ -138,8 +139,11 @@ impl BlockReads {
     fn begin(&self, file: &BlockSource, blocks: Range<u32>) -> Reading {
         let (file, inner) = (file.clone(), Arc::clone(&self.0));
         let first = blocks.start;
+        let failed = || Err(Fault::new(Reason::Internal, "reading a file of the table panicked"));
         let task = file.runtime.clone().spawn(async move {
-            let outcome = read_exactly(&file, blocks.clone()).await;
+            // After a panic too, the blocks must not stay in `reading`: they would never be read again.
+            let read = AssertUnwindSafe(read_exactly(&file, blocks.clone())).catch_unwind();
+            let outcome = read.await.unwrap_or_else(|_| failed());
             let mut under_way = inner.reading();
             for number in blocks.clone() {
                 let key = (Arc::clone(&file.name), number);
@@ -152,8 +156,8 @@ impl BlockReads {
             }
             outcome
         });
-        let failed = |_| Err(Fault::new(Reason::Internal, "reading a file of the table panicked"));
-        Reading { first, bytes: task.map(move |done| done.unwrap_or_else(failed)).boxed().shared() }
+        let bytes = task.map(move |done| done.unwrap_or_else(|_| failed())).boxed().shared();
+        Reading { first, bytes }
     }
 }
 
@@ -180,18 +184,20 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
     use futures::future::join_all;
 
     use super::*;
 
-    /// A source that counts its reads. Each read takes 5 ms, and the next `fails` reads fail.
+    /// A source that counts its reads. Each read takes 5 ms, and the next `fails` reads fail. If `panics` is set, the
+    /// next read panics.
     #[derive(Default)]
     struct Slow {
         reads: AtomicU64,
         fails: AtomicU64,
+        panics: AtomicBool,
     }
 
     impl FileSource for Slow {
@@ -199,6 +205,7 @@ mod tests {
             self.reads.fetch_add(1, Ordering::Relaxed);
             async move {
                 tokio::time::sleep(Duration::from_millis(5)).await;
+                assert!(!self.panics.swap(false, Ordering::Relaxed), "the source panics");
                 let left = self.fails.load(Ordering::Relaxed);
                 if left > 0 {
                     self.fails.store(left - 1, Ordering::Relaxed);
@@ -247,5 +254,16 @@ mod tests {
         assert!(left.is_err());
         assert_eq!(reads.read(&file, 1, 1).await.unwrap()[0], 1);
         assert_eq!(source.reads.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn blocks_whose_read_panicked_are_read_again() {
+        let (reads, source) = (BlockReads::new(64 << 20), Arc::new(Slow::default()));
+        let file = file(&source);
+        source.panics.store(true, Ordering::Relaxed);
+        assert_eq!(reads.read(&file, 0, 2).await.unwrap_err().reason, Reason::Internal);
+        assert!(reads.0.reading().is_empty());
+        assert_eq!(reads.read(&file, 1, 1).await.unwrap()[0], 1);
+        assert_eq!(reads.read(&file, 0, 1).await.unwrap()[0], 0);
     }
 }
