@@ -18,6 +18,7 @@ mod dice;
 mod fairness;
 mod files;
 mod happened;
+mod hung_drive;
 mod key_clients;
 mod key_index;
 mod keyed;

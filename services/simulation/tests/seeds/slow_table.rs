@@ -75,7 +75,7 @@ async fn failures(net: Net, batches: u64, timeout: Duration) -> Vec<(u64, Reason
 }
 
 /// Returns a client of the arena's node with one stream.
-fn client_of(arena: &Arena) -> FetchClient {
+pub fn client_of(arena: &Arena) -> FetchClient {
     let _guard = arena.runtime.enter();
     let network = Network::Simulated(Arc::new(arena.net.clone()));
     let options = FetchOptions { streams: 1, network, ..FetchOptions::default() };
@@ -84,11 +84,12 @@ fn client_of(arena: &Arena) -> FetchClient {
 }
 
 /// Returns the time until which a test waits for an answer.
-fn until() -> Instant {
+pub fn until() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-async fn open(client: &FetchClient, version: &Version, column: &str) -> Projection {
+/// Opens a column of a version.
+pub async fn open(client: &FetchClient, version: &Version, column: &str) -> Projection {
     let (uri, version) = (version.uri, version.version);
     let table = TableVersion { uri, branch: "", version, identity: "" };
     client.open(table, &[column.to_owned()], until()).await.unwrap()

@@ -61,6 +61,11 @@ impl Reader {
                 .into_pieces()
                 .for_each(|piece| mark_piece_undelivered(core, piece, None, &mut ended));
         }
+        if !drives.is_empty() && !self.waiting.borrow().is_empty() {
+            // Abandoned reads do not count towards the limit of reads in flight, so others may be started now. If all
+            // reads in flight were on drives that hang, no completion would start them.
+            self.wake();
+        }
         ended
     }
 
