@@ -133,7 +133,7 @@ pub struct CacheBooks {
     reclaimed_in_vain: u64,
     /// Extents that are in every core's directory, or are being published to it.
     placed: Placed,
-    /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
+    /// Extents placed in each segment. Some may have been placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
     /// For each drive, the extents that are in no journal yet, and whether a block of a journal is being written.
     unrecorded: Vec<(Unrecorded, bool)>,

@@ -474,3 +474,20 @@ fn extents_that_are_not_used_any_more_are_evicted_and_can_be_filled_anew() {
     cache.fill(0);
     assert_eq!(placed(&cache), [true, true, false, true]);
 }
+
+#[test]
+fn the_books_keep_nothing_of_an_extent_that_was_evicted() {
+    let mut cache = cache(1);
+    cache.fill(0);
+    let (extent, written) = cache.scanned(1);
+    let kept = Arc::downgrade(&extent);
+    drop(extent);
+    let actions = cache.apply(written);
+    cache.succeed(actions);
+    assert!(kept.upgrade().is_some());
+    cache.books.evict_unused(vec![key(1)]);
+    assert!(kept.upgrade().is_none());
+    // Its segment is reclaimed with the extents that are left in it.
+    (2..17).for_each(|chunk| drop(cache.fill(chunk)));
+    assert!(!cache.books.contains(key(0)) && cache.books.contains(key(16)));
+}

@@ -76,6 +76,13 @@ impl Scrub {
         None
     }
 
+    /// Records that an extent was removed from a segment's extents, so that those behind it have moved up by one.
+    pub fn removed(&mut self, segment: SegmentNo, at: usize) {
+        if self.segments.last() == Some(&segment) && at < self.extent {
+            self.extent -= 1;
+        }
+    }
+
     /// Whether a new pass is due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
@@ -120,5 +127,20 @@ mod tests {
         assert_eq!(scrub.wait(), Some(start + PASS_MIN));
         assert!(!scrub.is_due(now) && scrub.is_due(start + PASS_MIN));
         assert_eq!(Scrub::new(0, start).wait(), None);
+    }
+
+    #[test]
+    fn no_extent_is_skipped_when_others_are_removed() {
+        let start = Instant::now();
+        let segment = |index| SegmentNo { drive: DriveNo(0), index };
+        let mut scrub = Scrub::new(1000, start);
+        scrub.begin(vec![segment(0), segment(1)], start);
+        assert_eq!(scrub.next(start, |_| 5), Some((segment(0), 0)));
+        assert_eq!(scrub.next(start, |_| 5), Some((segment(0), 1)));
+        scrub.removed(segment(0), 0);
+        assert_eq!(scrub.next(start, |_| 4), Some((segment(0), 1)));
+        scrub.removed(segment(0), 2);
+        scrub.removed(segment(1), 0);
+        assert_eq!(scrub.next(start, |_| 3), Some((segment(0), 2)));
     }
 }

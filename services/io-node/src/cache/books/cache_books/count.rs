@@ -1,5 +1,7 @@
 //! Keeps the counts of segments and tables in step with the extents that are placed.
 
+use std::sync::Arc;
+
 use address::ExtentKey;
 
 use super::CacheBooks;
@@ -74,14 +76,17 @@ impl CacheBooks {
 
     /// Removes an extent from the books. Returns whether the books had it.
     pub(super) fn unplace(&mut self, key: ExtentKey) -> bool {
-        match self.placed.remove(key) {
-            Some(extent) => {
-                self.segments.gone(extent.segment, extent.index.sectors().into());
-                self.uncount(key, extent.index.sectors().into());
-                true
-            }
-            None => false,
+        let Some(extent) = self.placed.remove(key) else { return false };
+        // `placed` no longer counts the extent's memory, and its segment may not be reclaimed for a long time.
+        if let Some(extents) = self.by_segment.get_mut(&extent.segment)
+            && let Some(at) = extents.iter().position(|it| Arc::ptr_eq(it, &extent))
+        {
+            extents.remove(at);
+            self.scrub.removed(extent.segment, at);
         }
+        self.segments.gone(extent.segment, extent.index.sectors().into());
+        self.uncount(key, extent.index.sectors().into());
+        true
     }
 
     /// Evicts extents. Their space becomes free when their segments are reclaimed.

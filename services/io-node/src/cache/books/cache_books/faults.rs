@@ -21,7 +21,7 @@ impl CacheBooks {
         let len = |segment| self.by_segment.get(&segment).map_or(0, Vec::len);
         while let Some((segment, at)) = self.scrub.next(now, len) {
             let extent = Arc::clone(&self.by_segment[&segment][at]);
-            // Skips extents that were dropped or placed elsewhere since.
+            // Skips extents that were placed elsewhere since.
             if self.placed.has(&extent) {
                 self.scrub.reading(extent.drive, bytes_of(&extent), now);
                 self.actions.push(Action::Scrub(extent));
@@ -107,11 +107,11 @@ impl CacheBooks {
         self.writing[usize::from(drive.0)] = 0;
         self.unrecorded[usize::from(drive.0)].1 = false;
         self.scrub.read(drive);
+        self.by_segment.retain(|segment, _| segment.drive != drive);
         let keys = self.placed.on_drive(drive);
         for &key in &keys {
             self.unplace(key);
         }
-        self.by_segment.retain(|segment, _| segment.drive != drive);
         let extents = keys.len();
         tracing::error!(drive = drive.0, %why, extents, "the drive is retired; its rows come from the table until they are filled elsewhere");
         self.forget(keys);
