@@ -11,11 +11,17 @@ use crate::base_paths::data_folder;
 /// from the store.
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
     let metadata = fragment.metadata();
+    let first_file_bytes = first_file_bytes(fragment).await;
+    let later_files = metadata.files.iter().skip(1);
+    let later_bytes = later_files.filter_map(|file| file.file_size_bytes.get()).map(u64::from);
+    // A damaged manifest may have any sizes.
+    let data_bytes = later_bytes.fold(first_file_bytes.unwrap_or(0), u64::saturating_add);
     let info = FragmentInfo {
         id: u32_of(metadata.id, "fragment id")?,
         physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,
         deleted_rows: u32_of(fragment.count_deletions().await? as u64, "deletion count")?,
-        first_file_bytes: first_file_bytes(fragment).await,
+        first_file_bytes,
+        data_bytes,
     };
     // The number of live rows is the difference, which must not wrap.
     if info.deleted_rows > info.physical_rows {

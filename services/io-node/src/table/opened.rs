@@ -6,7 +6,7 @@ use std::sync::Arc;
 use address::{ChunkRows, ExtentKey, PackKey, RowAddr, TableTag};
 use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
-use pack::{PackLayout, plan_packs};
+use pack::{PackError, PackLayout, plan_packs};
 use placement::chunk_rows;
 use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUri};
 
@@ -50,6 +50,8 @@ pub struct Pack {
     pub layout: PackLayout,
     /// Whether the pack is a blob column, whose values may be of any size.
     pub is_blob: bool,
+    /// The minimum bytes of a row in memory: its values of fixed width, and an offset for each other value.
+    row_bytes_min: u64,
 }
 
 /// A fragment, with the keys of its packs.
@@ -60,11 +62,30 @@ pub struct OpenFragment {
     pub rows: u32,
     /// The division of the rows into chunks.
     pub chunk_rows: ChunkRows,
-    /// Average bytes of a row in the fragment's first file; 0 if unknown.
+    /// Average bytes of a row in the fragment's files; 0 if unknown.
     pub row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
     keys: Vec<PackKey>,
+}
+
+impl Pack {
+    /// Creates a pack of these columns. `is_blob` says whether it is a blob column.
+    fn new(fields: &[FieldRef], is_blob: bool) -> Result<Self, PackError> {
+        let columns = fields.iter().map(|field| field.name().clone()).collect();
+        let layout = PackLayout::new(fields)?;
+        let offset_bytes = size_of::<i64>() as u64;
+        let bytes_min = |field: &FieldRef| fixed_bytes(field.data_type()).unwrap_or(offset_bytes);
+        let row_bytes_min = fields.iter().map(bytes_min).sum();
+        Ok(Self { columns, layout, is_blob, row_bytes_min })
+    }
+
+    /// Estimates the bytes of a row of this pack when chunks are scanned. `file_row_bytes` is the average of a row's
+    /// bytes in the fragment's files; 0 if unknown. The files may lack a column, whose nulls take memory all the same.
+    /// Returns `None` if rows may be of any size: their chunks are not scanned together.
+    pub fn scanned_row_bytes(&self, file_row_bytes: u64) -> Option<u64> {
+        (!self.is_blob && file_row_bytes > 0).then_some(file_row_bytes.max(self.row_bytes_min))
+    }
 }
 
 impl OpenTable {
@@ -98,9 +119,8 @@ impl OpenTable {
             .map(|pack| {
                 let fields: Vec<FieldRef> =
                     pack.0.iter().map(|&i| Arc::clone(&schema.fields()[i])).collect();
-                let columns: Vec<_> = fields.iter().map(|f| f.name().clone()).collect();
-                let is_blob = columns.len() == 1 && table.is_blob(&columns[0])?;
-                Ok(Pack { columns, layout: PackLayout::new(&fields)?, is_blob })
+                let is_blob = fields.len() == 1 && table.is_blob(fields[0].name())?;
+                Pack::new(&fields, is_blob).map_err(NodeError::from)
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
         let ids: Vec<u32> = table.fragments().iter().map(|fragment| fragment.id).collect();
@@ -126,8 +146,7 @@ impl OpenTable {
                     id: info.id,
                     rows: info.physical_rows,
                     chunk_rows,
-                    row_bytes: info.first_file_bytes.unwrap_or(0)
-                        / u64::from(info.physical_rows.max(1)),
+                    row_bytes: info.data_bytes / u64::from(info.physical_rows.max(1)),
                     deleted,
                     keys,
                 })
@@ -157,8 +176,8 @@ impl OpenTable {
         &self.fragments
     }
 
-    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its first
-    /// file; 0 if unknown.
+    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its files;
+    /// 0 if unknown.
     pub fn variable_bytes(&self, fragment: u32) -> u64 {
         let row_bytes = self.fragment(fragment).map_or(0, |fragment| fragment.row_bytes);
         row_bytes.saturating_sub(self.fixed_bytes)
@@ -248,4 +267,31 @@ fn pack_key(
     let mut key = [0; 16];
     key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
     Ok(PackKey::new(table_tag(table.uri()), u128::from_le_bytes(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn pack(data_types: &[DataType], is_blob: bool) -> Pack {
+        let field = |data_type: &DataType| {
+            Arc::new(Field::new(data_type.to_string(), data_type.clone(), true))
+        };
+        Pack::new(&data_types.iter().map(field).collect::<Vec<_>>(), is_blob).unwrap()
+    }
+
+    #[test]
+    fn a_scan_counts_wide_values_that_files_lack_or_compress() {
+        let vector = DataType::new_fixed_size_list(DataType::Float32, 768, true);
+        let vectors = pack(&[vector], false);
+        assert_eq!(vectors.scanned_row_bytes(100), Some(3072));
+        assert_eq!(vectors.scanned_row_bytes(3200), Some(3200));
+        let others = pack(&[DataType::Int32, DataType::Utf8], false);
+        assert_eq!(others.scanned_row_bytes(1), Some(4 + 8));
+        assert_eq!(others.scanned_row_bytes(100), Some(100));
+        assert_eq!(others.scanned_row_bytes(0), None);
+        assert_eq!(pack(&[DataType::LargeBinary], true).scanned_row_bytes(100), None);
+    }
 }

@@ -46,9 +46,9 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// Several chunks are read in one scan only if their bytes in the table are at most a segment's length divided by this
-/// number. The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill, and
-/// columns take more space in memory than in the table.
+/// Several chunks are read in one scan only if their estimated bytes are at most a segment's length divided by this
+/// number. The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill.
+/// Columns of variable width are estimated by the size of the table's files, and take more space in memory.
 const SCAN_PART: u64 = 2;
 
 /// The error for a chunk of a pinned table that is at its quota. No extent of a pinned table is evicted to make room.

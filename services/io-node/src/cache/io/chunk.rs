@@ -28,8 +28,8 @@ pub trait Chunk: Send {
         bytes_max: u64,
     ) -> BoxFuture<'static, Result<pack::Extent, NodeError>>;
 
-    /// Returns the approximate number of bytes that the chunk takes in the table, or `None` if it can't be scanned
-    /// together with its neighbours (the previous and next chunks of the same fragment and pack).
+    /// Returns the approximate number of bytes of a scan of the chunk, or `None` if it can't be scanned together with
+    /// its neighbours (the previous and next chunks of the same fragment and pack).
     fn scan_bytes(&self) -> Option<u64> {
         None
     }
@@ -95,8 +95,8 @@ impl Chunk for TableChunk {
         let FillKey { pack, chunk } = self.key;
         let fragment = self.table.fragment(chunk.fragment)?;
         let rows = fragment.rows_of(chunk.index).len() as u64;
-        // The length of blobs is unknown before they are read.
-        (!self.table.packs()[pack].is_blob).then_some(rows * fragment.row_bytes)
+        let row_bytes = self.table.packs()[pack].scanned_row_bytes(fragment.row_bytes)?;
+        Some(rows.saturating_mul(row_bytes))
     }
 
     fn encoded_together(

@@ -22,9 +22,9 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 const FAILED_MAX: usize = 1 << 16;
 
 impl CacheBooks {
-    /// Handles a request to fill a chunk. `scan_bytes` is the approximate number of bytes that the chunk takes in the
-    /// table; `None` if it can't be scanned together with its neighbours. `is_awaited` distinguishes a warm, whose
-    /// caller waits for the outcome, from a miss. A later [`apply`](Self::apply) returns the action to scan the chunk.
+    /// Handles a request to fill a chunk. `scan_bytes` is the approximate number of bytes of the chunk's scan; `None`
+    /// if it can't be scanned together with its neighbours. `is_awaited` distinguishes a warm, whose caller waits for
+    /// the outcome, from a miss. A later [`apply`](Self::apply) returns the action to scan the chunk.
     pub fn request(
         &mut self,
         key: ExtentKey,
