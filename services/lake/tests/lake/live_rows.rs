@@ -117,6 +117,7 @@ async fn counts_orders_and_passing_rows_are_those_of_a_scan() {
             let by = [OrderBy { column: "id".into(), is_descending, nulls_first: true }];
             let found = table.scan_ordered(filter, &by, 40).await.unwrap();
             assert_eq!(found, expected.await, "{kind:?} {filter:?}");
+            assert!(table.scan_ordered(filter, &by, 0).await.unwrap().is_empty(), "{kind:?}");
         }
         let by = [OrderBy { column: "idd".into(), is_descending: false, nulls_first: true }];
         let error = table.scan_ordered(None, &by, 1).await.unwrap_err();

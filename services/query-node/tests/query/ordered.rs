@@ -111,8 +111,9 @@ async fn rows_are_put_in_order_only_as_many_as_their_memory_allows() {
     let texts = rows.map(|id| format!("t{:05}", 10_000 - id));
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
     let rows = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
-    let table = TestTable::of(rows).await;
-    let (node, _client) = serve(&[("t", &table)]).await;
+    let (table, emptied) = (TestTable::of(rows.clone()).await, TestTable::of(rows).await);
+    emptied.delete("id >= 0").await;
+    let (node, _client) = serve(&[("t", &table), ("emptied", &emptied)]).await;
     let ordered = async |column: &str, more: serde_json::Value| {
         let by = json!([{"column_name": column, "ascending": true, "nulls_first": null}]);
         let mut body = json!({"vector": [], "columns": ["id"], "order_by": by});
@@ -137,6 +138,15 @@ async fn rows_are_put_in_order_only_as_many_as_their_memory_allows() {
     // Only the rows that pass the filter count.
     let few = ordered("text", json!({"k": max, "filter": "id < 3"})).await.ids();
     assert_eq!(few, [2, 1, 0]);
+    for more in [json!({"k": max, "filter": "id < 0"}), json!({"k": 0})] {
+        assert_eq!(ordered("text", more.clone()).await.ids(), [0; 0], "{more}");
+    }
+    let by = json!([{"column_name": "id"}]);
+    let body = json!({"k": 0, "filter": "idd < 0", "order_by": by});
+    let (status, _, said) = post(&node, "/v1/table/t/query/", body).await.error();
+    assert!(status == 400 && said.contains("no column \"idd\""), "{said}");
+    let body = json!({"columns": ["id"], "order_by": by});
+    assert_eq!(post(&node, "/v1/table/emptied/query/", body).await.ids(), [0; 0]);
 }
 
 /// Serves a table with a struct: `place.x` is a third of the id and null for every fifth row, `place.of.name` is `n`
