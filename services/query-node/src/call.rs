@@ -373,6 +373,11 @@ impl Call {
         &self.state
     }
 
+    /// Returns whether the call is one of plain HTTP.
+    pub fn is_plain(&self) -> bool {
+        self.rpc.is_plain()
+    }
+
     /// Returns whether somebody will see the call's stages, because its trace is sampled or its caller has asked for
     /// `explain`.
     pub fn is_observed(&self) -> bool {

@@ -161,7 +161,8 @@ pub async fn find(
     call: &mut Call,
 ) -> Result<SearchedRows> {
     let context = call.context;
-    let question = context.bound("validate", validate_search(request, open).boxed()).await?;
+    let question = validate_search(request, open, call.is_plain()).boxed();
+    let question = context.bound("validate", question).await?;
     call.take_rows(question.charged_rows())?;
     call.stage(Stage::Validate, || match open.branch() {
         "" => format!("table `{}`, version {}", open.name, open.version()),

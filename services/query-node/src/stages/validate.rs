@@ -132,11 +132,15 @@ impl Distances {
     }
 }
 
-/// Validates a search of `open`.
+/// Validates a search of `open`. `is_plain` says whether its caller sent it over plain HTTP ([`validate_text`]).
 ///
 /// # Errors
 /// A field out of range, an unknown column, or a vector that does not fit the column.
-pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result<Question> {
+pub async fn validate_search(
+    request: SearchRequest,
+    open: &OpenTable,
+    is_plain: bool,
+) -> Result<Question> {
     let offset = request.offset;
     let k = rows_to_find(request.k, offset)?;
     check_fields(&request)?;
@@ -173,7 +177,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
             }
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
-        (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
+        (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text, is_plain)?),
         (None, Some(filter)) => {
             let order = order_of(request.order_by);
             check_order(&order)?;
@@ -186,7 +190,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let fused_with = match request.fused_with {
         Some(text) => {
             let weight = text_weight(request.text_weight.unwrap_or(1.0))?;
-            Some((validate_text("fused_with", text)?, weight))
+            Some((validate_text("fused_with", text, is_plain)?, weight))
         }
         None => None,
     };

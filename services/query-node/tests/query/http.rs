@@ -221,6 +221,27 @@ async fn a_search_finds_what_grpc_finds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn words_without_letters_find_nothing() {
+    let (_table, node, _client) = served().await;
+    for words in ["!!!", "🙂", "   ", "", "\"!\""] {
+        for query in [
+            json!({"query": words, "columns": []}),
+            json!({"query": {"match": {"terms": words, "column": "text"}}}),
+            json!({"query": {"phrase": {"terms": words, "column": "text"}}}),
+        ] {
+            let body = json!({"vector": [], "k": 4, "full_text_query": query});
+            let rows = post(&node, "/v1/table/t/query/", body).await.rows();
+            assert_eq!(rows.num_rows(), 0, "{words}");
+            assert!(rows.column_by_name("_score").is_some());
+        }
+    }
+    let unknown = json!({"match": {"terms": "!", "column": "txt"}});
+    let body = json!({"k": 4, "full_text_query": {"query": unknown}});
+    let (status, _, said) = post(&node, "/v1/table/t/query/", body).await.error();
+    assert!(status == 400 && said.contains("no column \"txt\""), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_are_read_in_pieces_by_filter_position_and_id() {
     let (_table, node, _client) = served().await;
     let ids = |body: Value| async { post(&node, "/v1/table/t/query/", body).await.ids() };

@@ -67,12 +67,25 @@ impl fmt::Display for BadText {
 }
 
 impl TextExpr {
-    /// Checks the query against the limits. Whether its columns exist and have indexes is checked when it runs.
+    /// Checks the query against the limits, and that its matches, phrases and combined columns have letters or digits.
+    /// Whether its columns exist and have indexes is checked when it runs.
     ///
     /// # Errors
     /// The first field that is wrong.
     pub fn check(&self) -> Result<(), BadText> {
-        let mut totals = Totals::default();
+        self.check_totals(Totals { needs_letters: true, ..Totals::default() })
+    }
+
+    /// Checks the query against the limits alone. Most indexes have no words without letters and digits, so a query for
+    /// these finds nothing; an index whose tokenizer keeps them, such as `whitespace`, may have some.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn check_limits(&self) -> Result<(), BadText> {
+        self.check_totals(Totals::default())
+    }
+
+    fn check_totals(&self, mut totals: Totals) -> Result<(), BadText> {
         totals.add(self, FieldPath(""), 1)?;
         let too_many = |what: String| Err(bad(FieldPath(""), what));
         if totals.leaves > LEAVES_MAX {
@@ -124,6 +137,8 @@ fn bad(path: FieldPath<'_>, problem: String) -> BadText {
 /// The size of a query.
 #[derive(Default)]
 struct Totals {
+    /// Whether words without letters and digits are refused.
+    needs_letters: bool,
     leaves: usize,
     words: usize,
     bytes: usize,
@@ -253,16 +268,18 @@ impl Totals {
         words: &str,
         repeated: Repeated,
     ) -> Result<(), BadText> {
+        let bad_words = |problem| bad(FieldPath(&path.join("words")), problem);
+        if self.needs_letters {
+            check_letters(words).map_err(bad_words)?;
+        }
         let (count, bytes) = match repeated {
             Repeated::Dropped => {
-                let bounded = bounded_words(words);
-                let bounded =
-                    bounded.map_err(|problem| bad(FieldPath(&path.join("words")), problem))?;
+                let bounded = bounded_words(words).map_err(bad_words)?;
                 (words_of(&bounded).count(), bounded.len())
             }
             Repeated::Kept => {
                 let checked = check_words(words, words_of(words).take(WORDS_MAX + 1).count());
-                checked.map_err(|problem| bad(FieldPath(&path.join("words")), problem))?;
+                checked.map_err(bad_words)?;
                 (words_of(words).count(), words.len())
             }
         };
@@ -321,14 +338,19 @@ pub(crate) fn bounded_words(words: &str) -> Result<String, String> {
     Ok(bounded)
 }
 
-/// Checks a text of `count` words.
-fn check_words(text: &str, count: usize) -> Result<(), String> {
+/// Checks that a text has a word.
+fn check_letters(text: &str) -> Result<(), String> {
     if text.trim().is_empty() {
         return Err("is empty; give words to search for".into());
     }
-    if count == 0 {
+    if words_of(text).next().is_none() {
         return Err("has no letters or digits; give words to search for".into());
     }
+    Ok(())
+}
+
+/// Checks a text of `count` words against the limits.
+fn check_words(text: &str, count: usize) -> Result<(), String> {
     if count > WORDS_MAX {
         return Err(format!("has more than {WORDS_MAX} different words; search for fewer words"));
     }
@@ -365,10 +387,18 @@ mod tests {
         assert!(error.contains("more than 512"), "{error}");
         let error = bounded_words(&"x".repeat(2_000_000)).unwrap_err();
         assert!(error.contains("2000000 bytes of words, and 8192 is the most"), "{error}");
-        assert_eq!(
-            bounded_words(" ,- ").unwrap_err(),
-            "has no letters or digits; give words to search for"
-        );
+    }
+
+    #[test]
+    fn words_without_letters_are_within_the_limits() {
+        for words in ["", "  ", " - ", "!!!", "🙂"] {
+            for query in [TextExpr::words(words), phrase(words, 0)] {
+                assert!(query.check().is_err(), "{query:?}");
+                assert_eq!(query.check_limits(), Ok(()), "{query:?}");
+            }
+        }
+        let bad = TextExpr::words("!".repeat(9_000)).check_limits().unwrap_err();
+        assert!(bad.problem.contains("9000 bytes of words"), "{bad}");
     }
 
     fn matching(words: &str) -> TextMatch {

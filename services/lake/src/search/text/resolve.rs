@@ -34,7 +34,7 @@ impl Table {
     /// Errors: `BadQuery`, `ColumnNotFound`, `UnsupportedType`, `NoIndex`, `NoTextIndex`, `NoPositions`,
     /// `ColumnNotNamed`, and those of the store.
     pub(crate) async fn resolve_text(&self, expr: &TextExpr) -> Result<ResolvedText> {
-        expr.check().map_err(|bad| LakeError::BadQuery { why: bad.to_string() })?;
+        expr.check_limits().map_err(|bad| LakeError::BadQuery { why: bad.to_string() })?;
         let indexes = self.indexes().await?;
         let is_known = |index: &&IndexInfo| index.is_text() && self.shows_index(index);
         let indexes: Vec<&IndexInfo> = indexes.iter().filter(is_known).collect();
@@ -168,7 +168,7 @@ impl Resolver<'_> {
         });
         let mut parts: Vec<FtsQuery> = parts.collect();
         Ok(match parts.len() {
-            // Only stop words, which match nothing.
+            // Only stop words, or no words, which match nothing.
             0 => exactly(query).into(),
             1 => parts.remove(0),
             _ if query.all_words => {

@@ -113,6 +113,7 @@ async fn checked(
     let question = validate_search(
         SearchRequest { by, vector_column: column.clone(), ..request.clone() },
         open,
+        false,
     );
     Ok((column, question.await?.k * count))
 }

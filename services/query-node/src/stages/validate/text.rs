@@ -8,17 +8,19 @@ use wire::query::{self, Text, TextQuery};
 
 use crate::error::{QueryError, Result};
 
-/// Validates the full-text query of the field `field`.
+/// Validates the full-text query of the field `field`. Words without letters and digits are refused, but not if
+/// `is_plain` (the request was sent over plain HTTP): LanceDB searches for them, and mostly finds nothing.
 ///
 /// # Errors
 /// `BadText`, with the path of the field that is wrong.
-pub fn validate_text(field: &'static str, text: Text) -> Result<TextExpr> {
+pub fn validate_text(field: &'static str, text: Text, is_plain: bool) -> Result<TextExpr> {
+    let check = if is_plain { TextExpr::check_limits } else { TextExpr::check };
     let Some(query) = text.query else {
         let query =
             TextMatch { words: text.words, column: column(text.column), ..TextMatch::default() };
         let query = TextExpr::Match(query);
         // Only the words of such a query can be invalid.
-        query.check().map_err(|bad| at(format!("{field}.words"), bad.problem))?;
+        check(&query).map_err(|bad| at(format!("{field}.words"), bad.problem))?;
         return Ok(query);
     };
     for (name, value) in [("words", &text.words), ("column", &text.column)] {
@@ -29,7 +31,7 @@ pub fn validate_text(field: &'static str, text: Text) -> Result<TextExpr> {
     }
     let field = format!("{field}.query");
     let query = converted(query, &field)?;
-    query.check().map_err(|BadText { field: path, problem }| match path.as_str() {
+    check(&query).map_err(|BadText { field: path, problem }| match path.as_str() {
         "" => at(field, problem),
         path => at(format!("{field}.{path}"), problem),
     })?;
@@ -146,14 +148,17 @@ mod tests {
     }
 
     fn validated(query: TextQuery) -> Result<TextExpr> {
-        validate_text("text", Text { query: Some(query), ..Default::default() })
+        validate_text("text", Text { query: Some(query), ..Default::default() }, false)
     }
 
     #[test]
     fn messages_become_queries_with_their_defaults() {
         let expected =
             TextMatch { column: Some("t".into()), words: "oak".into(), ..Default::default() };
-        assert_eq!(validate_text("text", plain("oak", "t")).unwrap(), TextExpr::Match(expected));
+        assert_eq!(
+            validate_text("text", plain("oak", "t"), false).unwrap(),
+            TextExpr::Match(expected)
+        );
         let query = of(Kind::Match(query::TextMatch {
             words: "oak".into(),
             all_words: true,
@@ -241,9 +246,10 @@ mod tests {
             "`text.query` has 70 matches, phrases and combined columns; at most 64",
         );
         let beside = Text { query: Some(both()), ..plain("oak", "") };
-        let said = validate_text("fused_with", beside).unwrap_err().to_string();
+        let said = validate_text("fused_with", beside, false).unwrap_err().to_string();
         assert!(said.starts_with("`fused_with.words` is set beside `query`; "), "{said}");
-        let said = validate_text("fused_with", plain(" -", "")).unwrap_err().to_string();
+        let said = validate_text("fused_with", plain(" -", ""), false).unwrap_err().to_string();
         assert_eq!(said, "`fused_with.words` has no letters or digits; give words to search for");
+        assert_eq!(validate_text("text", plain(" -", ""), true).unwrap(), TextExpr::words(" -"));
     }
 }
