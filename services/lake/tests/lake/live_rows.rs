@@ -7,7 +7,9 @@ use lake::{LakeError, OrderBy};
 use lance::Dataset;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
-use crate::fixture::{KINDS, PLAIN, TablePlace, address_of, lake, rows, write, write_with_history};
+use crate::fixture::{
+    DIMENSION, KINDS, PLAIN, TablePlace, address_of, lake, rows, write, write_with_history,
+};
 
 /// Returns the addresses of the rows that a scan returns, in its order.
 async fn scanned(uri: &str, set: impl FnOnce(&mut Scanner)) -> Vec<RowAddr> {
@@ -119,8 +121,15 @@ async fn counts_orders_and_passing_rows_are_those_of_a_scan() {
             assert_eq!(found, expected.await, "{kind:?} {filter:?}");
             assert!(table.scan_ordered(filter, &by, 0).await.unwrap().is_empty(), "{kind:?}");
         }
-        let by = [OrderBy { column: "idd".into(), is_descending: false, nulls_first: true }];
-        let error = table.scan_ordered(None, &by, 1).await.unwrap_err();
+        let by = |column: &str| OrderBy {
+            column: column.into(),
+            is_descending: false,
+            nulls_first: true,
+        };
+        let of_both = 4 + 4 * DIMENSION;
+        assert_eq!(table.order_width(&[by("id"), by("vector")]).unwrap(), (of_both, true));
+        assert_eq!(table.order_width(&[by("id"), by("name")]).unwrap(), (4, false));
+        let error = table.scan_ordered(None, &[by("idd")], 1).await.unwrap_err();
         assert!(matches!(error, LakeError::ColumnNotFound { .. }), "{error}");
     }
 }

@@ -43,8 +43,8 @@ const SORTED_ROW_BYTES: usize = 96;
 /// The number of copies of a row's values at that time: its key, and a value in each of these arrays.
 const SORTED_VALUES: usize = 5;
 
-/// The bytes that a row's values are taken to have if they have no fixed width.
-const VALUES_BYTES: usize = 200;
+/// The bytes that a row's values without a fixed width are taken to have, at least.
+const OTHER_BYTES_MIN: usize = 200;
 
 /// Answers a query without vectors and words.
 pub async fn scan(
@@ -228,13 +228,15 @@ impl Sorting {
             return Ok(None);
         }
         check_order(&by)?;
-        let width = open.table.order_width(&by)?;
-        let row_bytes = SORTED_ROW_BYTES + SORTED_VALUES * width.unwrap_or(VALUES_BYTES);
-        let rows_max = match width {
-            Some(_) => (core_traffic / SORTED_PART) as usize / row_bytes,
-            None => ORDERED_ROWS_MAX,
+        let (fixed_bytes, is_fixed) = open.table.order_width(&by)?;
+        // Texts may take most of what a row has in the table's files beside vectors and blobs.
+        let other_bytes = if is_fixed { 0 } else { open.packed_row_bytes.max(OTHER_BYTES_MIN) };
+        let values_bytes = fixed_bytes.saturating_add(other_bytes);
+        let row_bytes = SORTED_ROW_BYTES.saturating_add(SORTED_VALUES.saturating_mul(values_bytes));
+        let rows_max = match is_fixed {
+            true => ((core_traffic / SORTED_PART) as usize / row_bytes).min(TAKE_ROWS_MAX),
+            false => ORDERED_ROWS_MAX,
         };
-        let rows_max = rows_max.clamp(ORDERED_ROWS_MAX, TAKE_ROWS_MAX);
         let (offset, k) = offset_and_k(body);
         let in_table = usize::try_from(open.table.row_count()).unwrap_or(usize::MAX);
         let rows = offset.saturating_add(k).min(rows_max + 1).min(in_table);
@@ -243,7 +245,7 @@ impl Sorting {
 
     /// Returns the bytes to hold before rows are sorted. [`Call::hold_rows`] holds twice as many.
     fn held_bytes(&self) -> usize {
-        self.rows * self.row_bytes / 2
+        self.rows.saturating_mul(self.row_bytes) / 2
     }
 
     /// Refuses to put the rows in order, if these are too many.

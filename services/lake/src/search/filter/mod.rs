@@ -284,11 +284,12 @@ impl Table {
         self.caught_filter(filter, polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Returns the number of bytes of a row's values in the columns of an order; `None` if a column has no fixed width.
+    /// Returns the number of bytes of a row's values in those columns of an order that have a fixed width, and whether
+    /// all of them have one.
     ///
     /// Errors: `ColumnNotFound`, and `BadQuery` for a column of blobs.
-    pub fn order_width(&self, by: &[OrderBy]) -> Result<Option<usize>> {
-        let mut width = Some(0);
+    pub fn order_width(&self, by: &[OrderBy]) -> Result<(usize, bool)> {
+        let (mut width, mut is_fixed) = (0_usize, true);
         for OrderBy { column, .. } in by {
             let field = match self.shown_fields().field(column) {
                 None => return Err(LakeError::column_not_found(column, self.schema())),
@@ -298,14 +299,12 @@ impl Table {
                 }
                 Some(field) => field,
             };
-            let of_column = match field.data_type() {
-                DataType::Boolean => Some(1),
-                DataType::FixedSizeBinary(bytes) => usize::try_from(bytes).ok(),
-                other => other.primitive_width(),
-            };
-            width = width.zip(of_column).map(|(others, bytes)| others + bytes);
+            match fixed_width(&field.data_type()) {
+                Some(bytes) => width = width.saturating_add(bytes),
+                None => is_fixed = false,
+            }
         }
-        Ok(width)
+        Ok((width, is_fixed))
     }
 
     /// Sets `filter` on `scanner`, and the condition on rows if this is a part of a table.
@@ -391,6 +390,18 @@ impl Table {
             return literal::mismatch(literal, data_type);
         }
         without_wrapping(filter, text)
+    }
+}
+
+/// Returns the bytes of a value; `None` if values have no fixed width.
+fn fixed_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).ok(),
+        DataType::FixedSizeList(item, len) => {
+            fixed_width(item.data_type())?.checked_mul(usize::try_from(*len).ok()?)
+        }
+        other => other.primitive_width(),
     }
 }
 
