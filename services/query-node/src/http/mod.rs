@@ -339,6 +339,7 @@ impl TableBody {
 #[derive(Deserialize)]
 struct ExplainBody {
     id: Option<Vec<String>>,
+    branch: Option<String>,
     query: QueryBody,
 }
 
@@ -428,8 +429,8 @@ impl TableRequest<'_> {
     ) -> Result<Answer> {
         let explained = match self.asked {
             TableCall::ExplainPlan => {
-                let ExplainBody { id, query } = parse(body)?;
-                Some(QueryBody { id: id.or(query.id), ..query })
+                let ExplainBody { id, branch, query } = parse(body)?;
+                Some(QueryBody { id: id.or(query.id), branch: branch.or(query.branch), ..query })
             }
             TableCall::AnalyzePlan => Some(parse::<QueryBody>(body)?),
             _ => None,

@@ -52,6 +52,12 @@ async fn a_branch_has_versions_rows_and_freshness_of_its_own() {
     assert_eq!((described().await, count(wanted).await), (before + 1, json!(5)));
     let old = json!({"branch": "exp", "version": before});
     assert_eq!(count(old).await, all);
+    for body in
+        [json!({"branch": "exp", "query": {"k": 1}}), json!({"query": {"k": 1, "branch": "exp"}})]
+    {
+        let explained = post(&node, "/v1/table/t/explain_plan", body).await;
+        assert_eq!((explained.status.as_u16(), explained.version), (200, Some(before + 1)));
+    }
 
     let versions = async |query: &str| {
         let path = format!("/v1/table/t/version/list/{query}");
