@@ -456,7 +456,7 @@ impl TableRequest<'_> {
             TableCall::Stats => tables::stats(&open, call).await,
             TableCall::Versions => {
                 let page = page.or_by(self.query)?;
-                tables::versions(state, &open, self.dialect, &page, call).await
+                tables::versions(state, &open, self.dialect, page, call).await
             }
             TableCall::Version => tables::describe_version(&open, self.dialect),
             TableCall::Tags => {

@@ -29,6 +29,11 @@ impl Page {
         })
     }
 
+    /// Returns this page, with at most `max` entries.
+    pub fn at_most(self, max: usize) -> Self {
+        Self { limit: Some(self.limit.map_or(max, |limit| limit.min(max))), ..self }
+    }
+
     /// Returns the maximum number of entries of the page; `None` for all.
     pub fn limit(&self) -> Option<usize> {
         self.limit.map(|limit| limit.max(1))
@@ -105,6 +110,17 @@ mod tests {
                 assert_eq!(all, expected, "{limit}{order}");
             }
         }
+        for (query, expected) in [("", [1, 2]), ("limit=9", [1, 2]), ("page_token=2", [7, 10])] {
+            let (entries, next) =
+                page(query).at_most(2).of(vec![7, 1, 11, 2, 10], |it| *it).unwrap();
+            assert_eq!(
+                (entries, next),
+                (expected.to_vec(), Some(expected[1].to_string())),
+                "{query}"
+            );
+        }
+        let (entries, _) = page("limit=1").at_most(2).of(vec![7, 1], |it| *it).unwrap();
+        assert_eq!(entries, [1]);
         // An entry that has gone does not end the list.
         let (entries, next) = page("page_token=8").of(vec![7, 1, 11], |it| *it).unwrap();
         assert_eq!((entries, next), (vec![11], None));

@@ -19,6 +19,9 @@ use crate::tables::OpenTable;
 /// The number of rows below which LanceDB counts a fragment as small.
 const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 
+/// Maximum number of versions in a page for Namespace clients, as over gRPC. The manifest of each version is read.
+const VERSIONS_MAX: usize = 1000;
+
 /// The kinds of indexes of vectors that clients know.
 const VECTOR_KINDS: [&str; 7] =
     ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT"];
@@ -85,14 +88,19 @@ pub async fn count_rows(
     answer(requests::count_rows(state, open, &predicate, call).await?)
 }
 
-/// Lists a page of a table's versions.
+/// Lists a page of a table's versions. A page for a Namespace client has at most [`VERSIONS_MAX`]. LanceDB's clients
+/// read one page and ask for no limit, so it has all versions.
 pub async fn versions(
     state: &ShardState,
     open: &Arc<OpenTable>,
     dialect: Dialect,
-    page: &Page,
+    page: Page,
     call: &Call,
 ) -> Result<Answer> {
+    let page = match dialect {
+        Dialect::LanceDb => page,
+        Dialect::Namespace => page.at_most(VERSIONS_MAX),
+    };
     let list = |table: Table| async move { table.versions().await };
     let versions = of_table(state, open, call, list).await?;
     let (versions, next) = page.of(versions, |it| *it)?;
