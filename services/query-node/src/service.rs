@@ -127,7 +127,12 @@ impl QueryService for Service {
         };
         if take.is_one_fetch() {
             let messages = take.next(&state, &mut call).await;
-            let messages = call.end(messages)?.into_iter().map(Ok);
+            // The messages are parts of one buffer, which lasts until the last of them has been read.
+            let held = call.take_held();
+            let messages = call.end(messages)?.into_iter().map(move |message| {
+                let _held = &held;
+                Ok(message)
+            });
             return Ok(Response::new(stream::iter(messages).boxed()));
         }
         let sent = in_pieces(call, move |messages, call| {

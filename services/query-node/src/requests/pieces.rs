@@ -16,7 +16,8 @@ pub type Pieces<T> = mpsc::Sender<std::result::Result<T, Fault>>;
 
 /// Runs `send`, which makes the pieces of an answer and sends them, in a task of its own, and ends `call` after it. If
 /// the caller goes away, or the whole request has a deadline and it passes, `send` is dropped, which cancels its reads.
-/// Returns the first piece and the receiver of the others.
+/// The memory of the call's rows is held until the caller has taken all pieces. Returns the first piece and the receiver
+/// of the others.
 ///
 /// # Errors
 /// The fault of the call, if there is no first piece: it becomes the status of the answer.
@@ -40,9 +41,13 @@ where
             () = context.ended() => Err(QueryError::DeadlinePassed { during: "send" }),
             sent = send(&pieces, &mut call) => sent,
         };
+        // Pieces that wait for the caller may be parts of one large buffer.
+        let _held = call.take_held();
         if let Err(fault) = call.end(sent) {
             let _ = pieces.send(Err(fault)).await;
         }
+        // All of the channel's places are free once the caller has taken all pieces. If it goes away, that is an error.
+        let _ = pieces.reserve_many(PIECES_AHEAD_MAX).await;
     });
     let unsent = || Fault::new(Reason::Internal, "the rows were not sent; this is a defect");
     let first = received.recv().await.unwrap_or_else(|| Err(unsent()))?;

@@ -13,7 +13,9 @@ use crate::access::{policy, secret};
 use crate::fake_io;
 use crate::keys::with_metrics;
 use crate::node::{config, metrics, serve_with};
+use crate::operate::metric;
 use crate::table::{TestTable, address_of};
+use crate::take::{ROWS_FIRST, WIDE_PIECE_BYTES, wide_table, wide_take};
 
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,10 +84,11 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
     let warmed = tokio::time::timeout(PATIENCE, end_of_warm(&client)).await;
     assert_eq!(warmed.expect("the Warm ends").reason, Reason::DeadlineExceeded);
 
+    let table = wide_table().await;
     let config = QueryConfig { access, ..config(&[("t", &table)]) };
     let (node, client) = serve_with(with_metrics(config)).await;
     let client = client.with_token(&secret("one")).unwrap();
-    let mut taken = client.take(large_take("t")).await.unwrap();
+    let mut taken = client.take(wide_take(2 * ROWS_FIRST)).await.unwrap();
     assert!(taken.next().await.unwrap().is_some());
     // The call ends although nobody reads.
     let is_counted = |line: &str| line.contains("/Take") && line.contains("DEADLINE_EXCEEDED");
@@ -95,6 +98,9 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
         }
     };
     tokio::time::timeout(PATIENCE, ended).await.expect("the call ends");
+    // The rest of the first piece still waits for the reader.
+    let held = metric(&node, "bireme_query_traffic_memory_usage_bytes").await;
+    assert!(held >= WIDE_PIECE_BYTES as f64, "{held} bytes");
     let fault = loop {
         match taken.next().await {
             Ok(Some(_)) => {}

@@ -1,5 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_select::concat::concat_batches;
 use client::query::{OnMissing, TakeRequest};
 use lance::Dataset;
@@ -9,8 +11,32 @@ use rand::{Rng, SeedableRng};
 use wire::Reason;
 
 use crate::deadlines::large_take;
-use crate::node::{assert_true, names, served};
-use crate::table::{address_of, live, rows};
+use crate::keys::with_metrics;
+use crate::node::{assert_true, config, names, serve_with, served};
+use crate::operate::metric;
+use crate::table::{TestTable, address_of, live, rows};
+
+/// The size of the text of the row of [`wide_table`].
+const TEXT_BYTES: usize = 128 << 10;
+
+/// The number of rows without a fixed width that the first piece of an answer has. Those of [`wide_table`] are more than
+/// the connection and its client hold.
+pub const ROWS_FIRST: usize = 256;
+
+/// The memory that a piece of [`ROWS_FIRST`] rows of [`wide_table`] holds at least, of which there are two copies while
+/// it is made.
+pub const WIDE_PIECE_BYTES: usize = 2 * ROWS_FIRST * TEXT_BYTES;
+
+/// Creates a table of one row with a large text.
+pub async fn wide_table() -> TestTable {
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(TEXT_BYTES)]));
+    TestTable::of(RecordBatch::try_from_iter([("text", texts)]).unwrap()).await
+}
+
+/// Returns a Take of the row of [`wide_table`], `count` times.
+pub fn wide_take(count: usize) -> TakeRequest {
+    TakeRequest { table: "t".into(), row_addrs: vec![0; count], ..Default::default() }
+}
 
 fn take(ids: &[i64], columns: &[&str]) -> TakeRequest {
     TakeRequest {
@@ -121,6 +147,18 @@ async fn rows_are_taken_by_their_positions_as_lance_takes_them() {
         assert_eq!(fault.reason, Reason::BadArgument, "{fault}");
         assert!(fault.message.contains(says), "{fault}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_one_piece_hold_memory_until_they_are_read() {
+    let table = wide_table().await;
+    let (node, client) = serve_with(with_metrics(config(&[("t", &table)]))).await;
+    let mut taken = client.take(wide_take(ROWS_FIRST)).await.unwrap();
+    assert!(taken.next().await.unwrap().is_some());
+    let held = metric(&node, "bireme_query_traffic_memory_usage_bytes").await;
+    assert!(held >= WIDE_PIECE_BYTES as f64, "{held} bytes");
+    let rest = taken.collect().await.unwrap();
+    assert_eq!(rest.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), ROWS_FIRST);
 }
 
 #[tokio::test(flavor = "multi_thread")]
