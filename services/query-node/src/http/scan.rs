@@ -190,7 +190,10 @@ impl Scan {
         let beside =
             beside(state, selection, &reader.open, &rows, measure, context).boxed().await?;
         let fetched = reader.held() + rows.get_array_memory_size();
-        let mut hold = |computed: usize| call.hold_rows(fetched + computed);
+        let mut hold = |computed: usize| {
+            context.check("assemble")?;
+            call.hold_rows(fetched + computed)
+        };
         let rows = selection.select(&rows, measure, beside, None, &mut hold).await?;
         // This may be more than the fetched rows take: the answer may have a column several times.
         call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;

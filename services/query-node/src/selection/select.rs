@@ -41,7 +41,8 @@ const ROWS_AT_ONCE: usize = 1024;
 /// on joined strings, which holds for expressions too, makes at most 17 times as many of them.
 const READ_BYTES_AT_ONCE: usize = 1 << 20;
 
-/// Holds memory for the computed columns of an answer, of which there are so many bytes by now.
+/// Holds memory for the computed columns of an answer, of which there are so many bytes by now. An error ends the
+/// computation.
 pub type Hold<'a> = dyn FnMut(usize) -> Result<()> + Send + 'a;
 
 /// The form of blobs in an answer.

@@ -99,7 +99,7 @@ impl Shape {
 
     /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form. `query_index` is the
     /// position of the query vector, if there are several. `call` holds the memory of computed columns while they are
-    /// computed.
+    /// computed, and its deadline ends the computation.
     pub async fn apply(
         &self,
         state: &ShardState,
@@ -110,7 +110,10 @@ impl Shape {
         call: &mut Call,
     ) -> Result<RecordBatch> {
         let (context, found) = (call.context, rows.get_array_memory_size());
-        let mut hold = |computed: usize| call.hold_rows(found + computed);
+        let mut hold = |computed: usize| {
+            context.check("assemble")?;
+            call.hold_rows(found + computed)
+        };
         let rows = match &self.ordering {
             Some(ordering) => ordering.apply(&rows, measure, &mut hold).await?,
             None => rows,
