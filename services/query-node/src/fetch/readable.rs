@@ -12,12 +12,11 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::FutureExt;
 use futures::future::join_all;
-use wire::Reason;
 
 use super::cost::Cost;
 use super::join::{SliceRows, join};
 use super::plan::NodeSlice;
-use super::rows::{Fetched, fetch_rows, is_damaged};
+use super::rows::{Fetched, fetch_rows, may_be_of_few_rows};
 use super::slice_fetch::{SliceAnswer, StageFetch};
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
@@ -87,21 +86,6 @@ pub async fn fetch_readable(
     unread.sort_unstable();
     let unread = first_error.map(|error| UnreadRows { addrs: unread, error });
     Ok((Fetched { rows, missing, cost }, unread))
-}
-
-/// Returns whether a fetch may have failed with `error` because of a few of its rows, which a smaller fetch may leave
-/// out. Errors of overload and of stores that don't answer are not of this kind: more requests would make them worse.
-fn may_be_of_few_rows(error: &QueryError) -> bool {
-    use lake::LakeError::{OutsideTable, StoreRefuses};
-    is_damaged(error)
-        || match error {
-            QueryError::TooLarge { .. } | QueryError::Pack(_) => true,
-            QueryError::Lake(StoreRefuses { .. } | OutsideTable { .. }) => true,
-            QueryError::Fault(fault) => {
-                matches!(fault.reason, Reason::TooLarge | Reason::StoreRefused)
-            }
-            _ => false,
-        }
 }
 
 /// Divides a slice of several rows by their addresses: where a fragment begins or ends, if it has rows of several.

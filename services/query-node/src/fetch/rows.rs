@@ -7,7 +7,6 @@ use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
-use lake::LakeError;
 use wire::Reason;
 
 use super::cost::Cost;
@@ -78,7 +77,8 @@ async fn fetch_shown(
     context: RequestContext,
 ) -> Result<Fetched> {
     match fetch_with_hidden(state, open, addrs, wanted, condition, context).boxed().await {
-        Err(error) if may_be_of_one_row(&error) => {
+        // All rows together may also need more memory than those that are shown.
+        Err(error) if may_be_of_few_rows(&error) || error.asked_too_much() => {
             fetch_passing(state, open, addrs, wanted, condition, context).boxed().await
         }
         fetched => fetched,
@@ -123,19 +123,21 @@ async fn fetch_with_hidden(
     Ok(Fetched { rows, missing, cost })
 }
 
-/// Returns whether a fetch may have failed with `error` because one of its rows is large or damaged, or because all
-/// rows together need more memory than those that are shown.
-fn may_be_of_one_row(error: &QueryError) -> bool {
-    error.asked_too_much() || is_damaged(error)
-}
-
-/// Returns whether a fetch may have failed with `error` because of damage in what is stored.
-pub fn is_damaged(error: &QueryError) -> bool {
+/// Returns whether a fetch may have failed with `error` because of a few of its rows, which a smaller fetch may leave
+/// out: they are large or damaged, or refer to a file that may not be read. Errors of overload and of stores that don't
+/// answer are not of this kind: more requests would make them worse.
+pub fn may_be_of_few_rows(error: &QueryError) -> bool {
+    use lake::LakeError::{Corrupt, Internal, OutsideTable, StoreRefuses};
     match error {
-        QueryError::Fault(fault) => {
-            matches!(fault.reason, Reason::TableDamaged | Reason::Internal)
-        }
-        QueryError::Lake(LakeError::Corrupt { .. } | LakeError::Internal { .. }) => true,
+        QueryError::TooLarge { .. } | QueryError::Pack(_) => true,
+        QueryError::Lake(error) => matches!(
+            error,
+            Corrupt { .. } | Internal { .. } | OutsideTable { .. } | StoreRefuses { .. }
+        ),
+        QueryError::Fault(fault) => matches!(
+            fault.reason,
+            Reason::TooLarge | Reason::StoreRefused | Reason::TableDamaged | Reason::Internal
+        ),
         _ => false,
     }
 }

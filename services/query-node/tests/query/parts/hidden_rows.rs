@@ -4,15 +4,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, RecordBatchIterator};
+use arrow_schema::{DataType, Field, Schema};
 use client::query::{
     By, CountRequest, LookupOpen, QueryClient, SearchRequest, TakeRequest, Text, TextKind,
     TextMatch,
 };
 use lake::{IndexRequest, Metric};
 use lance::Dataset;
-use lance::dataset::NewColumnTransform;
+use lance::blob::{BlobArrayBuilder, blob_field};
+use lance::dataset::{NewColumnTransform, WriteParams};
 use lance::index::DatasetIndexExt;
+use lance_file::version::LanceFileVersion;
 use lance_index::IndexType;
 use lance_index::scalar::ScalarIndexParams;
 use serde_json::json;
@@ -119,6 +123,40 @@ async fn a_hidden_row_that_is_damaged_fails_nothing() {
     let damaged = client::query::GetRequest { keys, ..partial };
     let fault = part.get(damaged).await.unwrap_err();
     assert_eq!(fault.reason, of_whole.reason, "{fault}");
+}
+
+/// A hidden row's blob in a file that the table may not read is not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_row_that_may_not_be_read_fails_nothing() {
+    let (table, folder) = (TestTable::nowhere(), tempfile::tempdir().unwrap());
+    let (own, other) = (Path::new(&table.uri).join("own"), folder.path().join("other"));
+    std::fs::create_dir_all(&table.uri).unwrap();
+    let mut blobs = BlobArrayBuilder::new(2);
+    for file in [&own, &other] {
+        std::fs::write(file, "bytes").unwrap();
+        blobs.push_uri(format!("file://{}", file.display())).unwrap();
+    }
+    let fields = vec![Field::new("id", DataType::Int64, false), blob_field("image", true)];
+    let schema = Arc::new(Schema::new(fields));
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(Int64Array::from_iter_values(0..2)), blobs.finish().unwrap()];
+    let rows = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+    let params = WriteParams {
+        data_storage_version: Some(LanceFileVersion::V2_2),
+        allow_external_blob_outside_bases: true,
+        ..Default::default()
+    };
+    let rows = RecordBatchIterator::new([Ok(rows)], schema);
+    Dataset::write(rows, &table.uri, Some(params)).await.unwrap();
+    let (_folder, _node, part, whole) = served(&table, "rows = \"id < 1\"").await;
+    let columns = vec!["id".to_owned(), "image".into()];
+    let take = TakeRequest { columns, ..take(vec![0, 1], OnMissing::Skip) };
+    let taken = part.take(take.clone()).await.unwrap().collect().await.unwrap();
+    assert_eq!(taken.batches.iter().flat_map(ids).collect::<Vec<_>>(), [0]);
+    assert_eq!(taken.batches[0]["image"].as_binary::<i64>().value(0), b"bytes");
+    assert_eq!(taken.missing, [1]);
+    let fault = whole.take(take).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::StoreRefused, "{fault}");
 }
 
 /// An I/O node's errors about its memory depend on the size of the rows that it reads.
