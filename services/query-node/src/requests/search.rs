@@ -25,14 +25,11 @@ use crate::requests::filtered::{filter_found, search_filtered};
 use crate::requests::find::find_rows;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Chosen, Hits, Keys, Question, StreamReply, choose_setting, column_of_vectors, finish, fuse,
-    rank, search_text, validate_search,
+    By, Chosen, Hits, Keys, Question, StreamReply, at_least_0, choose_setting, column_of_vectors,
+    finish, fuse, rank, search_text, validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
-
-/// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
-const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// Memory of a row that is scored: its address, and its address with the distance.
 const SCORED_ROW_BYTES: usize = 24;
@@ -369,23 +366,4 @@ async fn answer(
     let rows = finish(&fetched.rows, projection, measure, addrs, numbers)?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     Ok(rows)
-}
-
-/// Replaces a distance that only rounding has made negative by 0. Distances further below 0 (dot products, or an
-/// index's estimates) stay.
-fn at_least_0(distance: f32) -> f32 {
-    if (-ROUNDING..=0.0).contains(&distance) { 0.0 } else { distance }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_rounding_errors_are_removed() {
-        let shown = [-1.19e-7, -0.0, 1e-7, -0.5, f32::MIN_POSITIVE].map(at_least_0);
-        assert_eq!(shown, [0.0, 0.0, 1e-7, -0.5, f32::MIN_POSITIVE]);
-        assert!(shown[1].is_sign_positive());
-        assert!(at_least_0(f32::NAN).is_nan());
-    }
 }

@@ -10,6 +10,7 @@
 mod all_rows;
 mod assemble;
 mod choose_setting;
+mod distances;
 mod every_row;
 mod lookup;
 mod rank;
@@ -20,6 +21,7 @@ mod validate;
 pub use all_rows::all_rows;
 pub use assemble::finish;
 pub use choose_setting::{Chosen, choose_setting};
+pub use distances::at_least_0;
 pub use lookup::{Keys, Lookup, Presence};
 pub use rank::{fuse, rank};
 pub use reply::{StreamReply, arrow_batch, ipc_stream, json_lines};

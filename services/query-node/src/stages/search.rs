@@ -13,7 +13,7 @@ use lake::{
 use spelling::counted;
 
 use super::every_row::{every_row, scored_by};
-use super::validate::{By, Distances, Question};
+use super::validate::{By, Question};
 use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
@@ -318,7 +318,6 @@ async fn by_vector(
         true => 0,
         false => u32::try_from(question.refine_factor).unwrap_or(u32::MAX),
     };
-    let Distances { lower, upper } = question.distances;
     let query = VectorQuery {
         column: Some(column.to_owned()),
         vector: vector.to_vec(),
@@ -329,7 +328,10 @@ async fn by_vector(
         filter: question.filter.clone(),
         // Candidates are compared with the bounds after they have been scored exactly, because the index has only
         // estimates.
-        distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
+        distances: match is_refined {
+            true => (question.estimated_from, None),
+            false => question.distances.computed(),
+        },
         refine_factor,
         indexed_only: question.indexed_only,
         exact: question.exact,

@@ -11,6 +11,7 @@ use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 
 use self::text::validate_text;
 use super::choose_setting::Chosen;
+use super::distances::Distances;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::selection::{check_order, order_of, rows_to_find};
@@ -114,21 +115,6 @@ impl Question {
     /// Returns the number of rows for which the search is charged: `k` for each query vector.
     pub fn charged_rows(&self) -> usize {
         self.k * self.vectors
-    }
-}
-
-/// The distances that a search wants: at least `lower`, and less than `upper`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Distances {
-    pub lower: Option<f32>,
-    pub upper: Option<f32>,
-}
-
-impl Distances {
-    /// Returns whether `distance` is wanted.
-    pub fn contains(self, distance: f32) -> bool {
-        self.lower.is_none_or(|lower| distance >= lower)
-            && self.upper.is_none_or(|upper| distance < upper)
     }
 }
 

@@ -107,6 +107,21 @@ async fn rows_that_the_index_does_not_cover_are_candidates_too() {
     }
 }
 
+/// By cosine, the distance of many of these vectors to themselves is computed as a little less than 0.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_bound_of_0_leaves_out_no_equal_vector() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::Cosine).await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    for id in live().take(40) {
+        for exact in [false, true] {
+            let request = SearchRequest { exact, lower_bound: Some(0.0), ..near(vector(id), 10) };
+            let rows = client.search(request).await.unwrap().rows;
+            assert_eq!((ids(&rows)[0], rows.num_rows()), (id, 10), "exact: {exact}");
+            assert!(numbers(&rows, "_distance")[0] >= 0.0);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answer_has_the_columns_asked_for() {
     let (_table, _node, client) = served().await;
