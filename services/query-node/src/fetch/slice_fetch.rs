@@ -4,6 +4,7 @@
 //! same deadline, which is slow but correct. The exceptions are in `io_nodes/faults.rs`. For example, if the I/O node is
 //! overloaded, the caller gets the error, because reading the table would only add load.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -31,8 +32,12 @@ use crate::io_nodes::Routes;
 use crate::io_nodes::table_may_answer;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::tables::OpenTable;
+use crate::tables::{OpenTable, row_bytes};
 use crate::trace::{NodeCall, TableRead};
+
+/// The approximate maximum size in bytes of the vectors that are read from the table at a time, to be scored. One read
+/// is enough for the candidates of most searches.
+const VECTOR_BYTES_AT_ONCE: usize = 4 << 20;
 
 /// The answer for one slice, and its source.
 pub struct SliceAnswer<T> {
@@ -120,14 +125,14 @@ impl SliceFetch<'_> {
 
     /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
     pub async fn distances(mut self, query: &Query) -> Result<SliceAnswer<Vec<(RowAddr, f32)>>> {
-        let (rows, missing) = match self.ask_node(None).await? {
-            Some(reply) if self.stage.rerank.is_some() => {
-                return Ok(self.answered(reply.into_neighbors()?));
+        let scored = match self.ask_node(None).await? {
+            Some(reply) if self.stage.rerank.is_some() => reply.into_neighbors()?,
+            Some(reply) => {
+                let (rows, missing) = rows_and_missing(reply)?;
+                score_here(&self.slice.addrs, &missing, &rows, query)?
             }
-            Some(reply) => rows_and_missing(reply)?,
-            None => self.read_table(self.slice.addrs.clone()).await?,
+            None => self.distances_of_table(query).await?,
         };
-        let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
         Ok(self.answered(scored))
     }
 
@@ -150,21 +155,44 @@ impl SliceFetch<'_> {
         SliceAnswer { slice: self.slice, source: self.source, answer }
     }
 
-    /// Evaluates `filter` for rows of the table. Reads few rows at a time, so that they take little memory.
+    /// Computes the distances of rows of the table.
+    async fn distances_of_table(&mut self, query: &Query) -> Result<Vec<(RowAddr, f32)>> {
+        let StageFetch { open, columns, .. } = self.stage;
+        let schema = open.wire_schema_of(columns)?;
+        let row_bytes = row_bytes(&schema).unwrap_or(open.packed_row_bytes);
+        let rows_max = (VECTOR_BYTES_AT_ONCE / row_bytes.max(1)).max(1);
+        let mut scored = Vec::with_capacity(self.slice.addrs.len());
+        for part in parts(self.slice.addrs.len(), rows_max) {
+            let bytes = part.len().saturating_mul(row_bytes);
+            let (_held, rows, missing) = self.read_part(part.clone(), bytes).await?;
+            scored.extend(score_here(&self.slice.addrs[part], &missing, &rows, query)?);
+        }
+        Ok(scored)
+    }
+
+    /// Evaluates `filter` for rows of the table.
     async fn passing_of_table(&mut self, filter: &PredicateFilter) -> Result<Vec<u32>> {
         let mut passing = Vec::new();
-        let rows_max = filter.rows_at_once();
-        for from in (0..self.slice.addrs.len()).step_by(rows_max) {
-            let addrs = &self.slice.addrs[from..];
-            let addrs = addrs[..addrs.len().min(rows_max)].to_vec();
-            let count = addrs.len();
-            let mut held = self.hold_rows(filter.bytes_of(count))?;
-            let (rows, missing) = self.read_table(addrs).await?;
-            held.hold(rows.get_array_memory_size(), self.stage.context.flow())?;
-            let of_part = filter.passing(count, &missing, &rows)?;
-            passing.extend(of_part.into_iter().map(|at| at + from as u32));
+        for part in parts(self.slice.addrs.len(), filter.rows_at_once()) {
+            let bytes = filter.bytes_of(part.len());
+            let (_held, rows, missing) = self.read_part(part.clone(), bytes).await?;
+            let of_part = filter.passing(part.len(), &missing, &rows)?;
+            passing.extend(of_part.into_iter().map(|at| at + part.start as u32));
         }
         Ok(passing)
+    }
+
+    /// Reads a part of the slice's rows, of about `bytes` bytes, from the table. Returns the memory that they hold, the
+    /// rows that exist, and the positions of the others in the part.
+    async fn read_part(
+        &mut self,
+        part: Range<usize>,
+        bytes: usize,
+    ) -> Result<(HeldRows, RecordBatch, Vec<u32>)> {
+        let mut held = self.hold_rows(bytes)?;
+        let (rows, missing) = self.read_table(self.slice.addrs[part].to_vec()).await?;
+        held.hold(rows.get_array_memory_size(), self.stage.context.flow())?;
+        Ok((held, rows, missing))
     }
 
     /// Holds memory for rows of `bytes` bytes.
@@ -265,6 +293,12 @@ impl SliceFetch<'_> {
         }
         Ok(rows)
     }
+}
+
+/// Divides `rows` rows of a slice into parts of at most `rows_max` rows, so that those that are read from the table at
+/// the same time take little memory.
+fn parts(rows: usize, rows_max: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(rows_max).map(move |from| from..rows.min(from + rows_max))
 }
 
 /// Returns the rows of a reply, and the positions of the missing ones among the slice's rows.

@@ -18,7 +18,7 @@ use crate::node::{assert_true, config, near, serve_with};
 use crate::table::{TestTable, address_of, vector};
 
 /// Serves a node that answers every open with an internal error, and counts the opens.
-async fn failing() -> (IoNodeConfig, Arc<AtomicUsize>) {
+pub async fn failing() -> (IoNodeConfig, Arc<AtomicUsize>) {
     let opens = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&opens);
     let io = fake_io::serve(move |asked| match asked {

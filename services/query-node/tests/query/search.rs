@@ -1,13 +1,17 @@
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field};
 use client::query::{
     By, CountRequest, SearchRequest, Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields,
     TextKind, TextMatch, TextMultiMatch,
 };
 use lake::{Metric, VectorIndexKind};
+use query_node::QueryConfig;
 use wire::Reason;
 
+use crate::ejection::failing;
 use crate::keys::with_metrics;
 use crate::node::{
     addresses, any_of, assert_true, by, config, ids, metrics, names, near, numbers, of, phrase,
@@ -105,6 +109,36 @@ async fn rows_that_the_index_does_not_cover_are_candidates_too() {
             assert!(truth.is_empty() || recall(&rows, &query, metric, &truth) == 1.0);
         }
     }
+}
+
+/// The I/O node fails, so the vectors are read from the table, 4 MiB at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn vectors_that_no_io_node_scores_are_read_in_parts() {
+    const DIMENSION: usize = 2048;
+    let rows = 1200;
+    let values = (0..rows).flat_map(|row| std::iter::repeat_n(row as f32, DIMENSION));
+    let values = Arc::new(Float32Array::from_iter_values(values));
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors = FixedSizeListArray::new(item, DIMENSION as i32, values, None);
+    let columns: [(&str, ArrayRef); 2] =
+        [("id", Arc::new(Int64Array::from_iter_values(0..rows))), ("vector", Arc::new(vectors))];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let (io, _) = failing().await;
+    let (node, client) = serve_with(QueryConfig {
+        io_nodes: vec![io],
+        // The node is asked each time.
+        ejection_failures: 1000,
+        ..config(&[("t", &table)])
+    })
+    .await;
+    // In the first part, the second one and the third.
+    for row in [3, 700, 1100] {
+        let query = vec![row as f32 + 0.3; DIMENSION];
+        let found = client.search(near(query, 5)).await.unwrap();
+        assert_eq!(ids(&found.rows), [row, row + 1, row - 1, row + 2, row - 2]);
+    }
+    // Each search scores all rows, and fetches five.
+    assert_eq!(node.fallback_rows(), 3 * (rows as u64 + 5));
 }
 
 /// By cosine, the distance of many of these vectors to themselves is computed as a little less than 0.
