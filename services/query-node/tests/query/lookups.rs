@@ -26,11 +26,12 @@ use wire::query::query_service_client::QueryServiceClient;
 use wire::query::{
     Integers, LookupBatch, LookupRequest, LookupResponse, LookupResult, RowFormat, Strings,
 };
-use wire::{Fault, Reason};
+use wire::{Fault, Reason, schema_from_bytes};
 
 use crate::keys::with_metrics;
 use crate::node::{addresses, config, ids, names, serve, serve_with, served};
 use crate::operate::metric;
+use crate::overload::{PATIENCE, Withheld};
 use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key, rows};
 
 pub fn text_keys(keys: &[String]) -> Keys {
@@ -372,6 +373,44 @@ async fn rows_are_never_read_with_the_schema_of_another_version() {
         let versions: Vec<u64> = widths.iter().map(|(version, _)| *version).collect();
         assert!(versions.is_sorted_by(|a, b| a < b), "one schema for each version: {widths:?}");
     }
+}
+
+/// Returns the columns of a schema, or the id of the first result of a reply.
+fn said(response: LookupResponse) -> String {
+    match response.kind.unwrap() {
+        Kind::Welcome(_) => "welcome".into(),
+        Kind::Schema(schema) => {
+            let schema = schema_from_bytes(&schema.schema).unwrap();
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            names.join(", ")
+        }
+        Kind::Reply(reply) => format!("reply {}", reply.results[0].id),
+    }
+}
+
+/// A closed projection answers its batch only when another one has its handle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_that_is_used_again_has_the_schema_of_its_rows() {
+    let (table, node, _client) = served().await;
+    let withheld = Withheld::of(&table);
+    let (messages, sent) = mpsc::unbounded();
+    let mut answers = service(&node).await.lookup(sent).await.unwrap().into_inner();
+    let mut next = async || {
+        let answer = tokio::time::timeout(PATIENCE, answers.message()).await;
+        said(answer.expect("there is an answer").unwrap().unwrap())
+    };
+    let send = |message| messages.unbounded_send(message).unwrap();
+    let open_1 = |columns: &[&str]| vec![LookupOpen { handle: 1, ..open(columns) }];
+    let batches = vec![batch(7, 1)];
+    send(LookupRequest { open: open_1(&["id"]), batches, ..Default::default() });
+    assert_eq!([next().await, next().await], ["welcome", "id"]);
+    send(LookupRequest { close: vec![1], ..Default::default() });
+    send(LookupRequest { open: open_1(&["key", "text"]), ..Default::default() });
+    assert_eq!(next().await, "key, text");
+    drop(withheld);
+    assert_eq!([next().await, next().await], ["id", "reply 7"]);
+    send(LookupRequest { batches: vec![batch(8, 1)], ..Default::default() });
+    assert_eq!([next().await, next().await], ["key, text", "reply 8"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

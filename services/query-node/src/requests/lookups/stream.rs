@@ -205,14 +205,20 @@ impl LookupStream {
         self.outstanding -= ended.credits;
         let GroupAnswer { projection, opened, replies } = ended.answer?;
         let handle = projection.open.handle;
-        let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
+        let of_handle = self.projections.get(&handle);
+        let is_open = of_handle.is_some_and(|it| Arc::ptr_eq(it, &projection));
+        let is_replaced = of_handle.is_some() && !is_open;
         let schema = match opened {
             Ok(None) => None,
+            // The client would take the answer for that of the projection that has the handle now.
+            _ if is_replaced && replies.is_empty() => None,
             Ok(Some(opened)) => {
                 let is_known = is_open && self.schemas.get(&handle) == Some(&opened.schema);
-                if is_open && !is_known {
-                    self.schemas.insert(handle, Arc::clone(&opened.schema));
-                }
+                match is_open {
+                    true => self.schemas.insert(handle, Arc::clone(&opened.schema)),
+                    // A projection that has the handle now needs its own schema again.
+                    false => self.schemas.remove(&handle),
+                };
                 (!is_known).then(|| opened.to_wire(handle)).transpose()?
             }
             Err(fault) => Some(LookupSchema {
