@@ -31,7 +31,8 @@ pub struct Scoring<'a> {
     pub k: usize,
 }
 
-/// Returns exact distances of rows at `addrs`: at least those of the `k` nearest rows.
+/// Returns exact distances of rows at `addrs`, which are ascending: at least those of the `k` nearest rows. Of rows at
+/// the same distance, those with lower addresses count as nearer.
 pub async fn score_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -314,16 +314,20 @@ async fn refine(
     let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
         return Ok(hits.rows.clone());
     };
-    let found = hits.rows.iter().map(|(addr, _)| *addr);
-    let addrs = found.chain(hits.to_score.iter().copied());
     let count = hits.rows.len() + hits.to_score.len();
+    if count > SCORED_AT_ONCE {
+        call.hold_rows(count * SCORED_ROW_BYTES)?;
+    }
+    let found = hits.rows.iter().map(|(addr, _)| *addr);
+    let mut addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
+    // I/O nodes break ties by the rows' order, and `rank` by their addresses.
+    addrs.sort_unstable();
     // Rows below the lower bound are dropped afterwards, so they must not take the places of rows above it.
     let k = if question.distances.lower.is_some() { count } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };
-    let score = score_rows(state, open, addrs, scoring, call.context).boxed();
+    let score = score_rows(state, open, addrs.into_iter(), scoring, call.context).boxed();
     let (mut scored, cost) = if count > SCORED_AT_ONCE {
         // So many rows would keep other requests waiting for the I/O nodes, so they need a permit.
-        call.hold_rows(count * SCORED_ROW_BYTES)?;
         let ask = Ask { during: "rerank", rows: count, context: call.context };
         state.shared.admission.run_on_core(ask, score).await?
     } else {

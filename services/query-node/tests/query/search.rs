@@ -1,17 +1,22 @@
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema};
 use client::query::{
     By, CountRequest, SearchRequest, Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields,
     TextKind, TextMatch, TextMultiMatch,
 };
 use lake::{Metric, VectorIndexKind};
 use query_node::QueryConfig;
-use wire::Reason;
+use wire::fetch::fetch_request::Kind as RequestKind;
+use wire::fetch::fetch_response::Kind as ResponseKind;
+use wire::fetch::reply::Outcome;
+use wire::fetch::{Batch, Opened, Reply};
+use wire::{Fault, Reason, schema_to_bytes};
 
 use crate::ejection::failing;
+use crate::fake_io;
 use crate::keys::with_metrics;
 use crate::node::{
     addresses, any_of, assert_true, by, config, ids, metrics, names, near, numbers, of, phrase,
@@ -109,6 +114,41 @@ async fn rows_that_the_index_does_not_cover_are_candidates_too() {
             assert!(truth.is_empty() || recall(&rows, &query, metric, &truth) == 1.0);
         }
     }
+}
+
+/// An I/O node that returns only the nearest rows breaks ties by the order of the rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn candidates_are_scored_in_the_order_of_their_addresses() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors = DataType::FixedSizeList(item, vector(0).len() as i32);
+    let schema = schema_to_bytes(&Schema::new(vec![Field::new("vector", vectors, true)])).unwrap();
+    let asked: Arc<Mutex<Vec<Batch>>> = Arc::default();
+    let noted = Arc::clone(&asked);
+    let io = fake_io::serve(move |asked| match asked {
+        RequestKind::Open(open) => {
+            let schema = schema.clone();
+            vec![ResponseKind::Opened(Opened { handle: open.handle, schema, error: None })]
+        }
+        RequestKind::Batches(batches) => {
+            let refused = |batch: &Batch| {
+                let error = Fault::new(Reason::UnsupportedType, "no rows").into();
+                let outcome = Some(Outcome::Error(error));
+                ResponseKind::Reply(Reply { id: batch.id, outcome, ..Default::default() })
+            };
+            let replies = batches.batches.iter().map(refused).collect();
+            noted.lock().unwrap().extend(batches.batches);
+            replies
+        }
+        _ => Vec::new(),
+    });
+    let config = QueryConfig { io_nodes: vec![io.await], ..config(&[("t", &table)]) };
+    let (_node, client) = serve_with(config).await;
+    client.search(near(vector(5), 10)).await.unwrap();
+    let asked = asked.lock().unwrap();
+    let scored: Vec<&Batch> = asked.iter().filter(|batch| batch.rerank.is_some()).collect();
+    assert_eq!(scored.iter().map(|batch| batch.row_addrs.len()).sum::<usize>(), 100);
+    assert!(scored.iter().all(|batch| batch.row_addrs.is_sorted()), "{scored:?}");
 }
 
 /// The I/O node fails, so the vectors are read from the table, 4 MiB at a time.
