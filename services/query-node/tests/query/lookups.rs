@@ -154,6 +154,11 @@ async fn a_projection_that_cannot_be_opened_says_why_and_the_stream_goes_on() {
         (of(|o| o.version = 999), Reason::VersionNotFound, "no version 999"),
         (of(|o| o.columns = vec!["idd".into()]), Reason::ColumnNotFound, "idd"),
         (of(|o| o.key_column = "nope".into()), Reason::ColumnNotFound, "nope"),
+        (
+            of(|o| o.key_column = "tag".into()),
+            Reason::BadArgument,
+            "`key_column` is `tag`, and columns of type Dictionary(Int8, Utf8) can't be looked up by key",
+        ),
         (of(|o| o.format = 9), Reason::BadArgument, "`format` is 9"),
         (of(|o| o.priority = 9), Reason::BadArgument, "`priority` is 9"),
         (of(|o| o.only_presence = true), Reason::BadArgument, "`only_presence` returns no rows"),

@@ -162,6 +162,13 @@ impl Opened {
         let columns = open.project(&asked.columns)?;
         let key_column = key_column(&open, &asked.key_column)?;
         let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
+        // Keys are compared with the values of fetched rows, which have wire types.
+        if pack::wire_type(&key_type) != key_type {
+            let problem = format!(
+                "is `{key_column}`, and columns of type {key_type} can't be looked up by key"
+            );
+            return Err(QueryError::BadRequest { field: "key_column", problem });
+        }
         let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDRESS);
         let LookupOpen { only_presence, all_rows, partial, .. } = *asked;
         Ok(Self {
