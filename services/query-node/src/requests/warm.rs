@@ -208,10 +208,16 @@ async fn requests_for_rows(
     ask: Ask,
 ) -> Result<Vec<Vec<NodeRequest>>> {
     let admission = &state.shared.admission;
-    let columns = match warm.columns.is_empty() {
-        true => Vec::new(),
-        false => open.columns(&warm.columns)?,
-    };
+    let mut columns = Vec::new();
+    if !warm.columns.is_empty() {
+        columns = open.columns(&warm.columns)?;
+        // I/O nodes fill all columns if a request names none.
+        if columns.is_empty() {
+            let problem =
+                "names no column of the table; name one, or leave it out to fill all columns";
+            return Err(QueryError::BadRequest { field: "columns", problem: problem.into() });
+        }
+    }
     let runs = match warm.rows.as_slice() {
         [] => None,
         rows => {

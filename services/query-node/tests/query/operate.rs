@@ -62,10 +62,12 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::NodeUnavailable);
     let failures = "bireme_query_failures_total{error_type=\"NODE_UNAVAILABLE\"}";
     assert_eq!(metric(&node, failures).await, 1.0);
-    let request =
-        WarmRequest { table: "t".into(), columns: vec!["x".into()], ..Default::default() };
-    let fault = client.warm(request).await.err().unwrap();
-    assert_eq!(fault.reason, Reason::ColumnNotFound);
+    for (column, reason) in [("x", Reason::ColumnNotFound), ("_rowaddr", Reason::BadArgument)] {
+        let columns = vec![column.into()];
+        let request = WarmRequest { table: "t".into(), columns, ..Default::default() };
+        let fault = client.warm(request).await.err().unwrap();
+        assert_eq!(fault.reason, reason, "{fault}");
+    }
 }
 
 /// An I/O node on another machine is verified by TLS or by the secret of both tiers. No machine has the address
