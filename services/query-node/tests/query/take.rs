@@ -27,9 +27,12 @@ pub const ROWS_FIRST: usize = 256;
 /// it is made.
 pub const WIDE_PIECE_BYTES: usize = 2 * ROWS_FIRST * TEXT_BYTES;
 
-/// Creates a table of one row with a large text.
+/// Creates a table of one row with a large text, which can't be compressed much: the size of the data file determines
+/// how many rows the first piece has.
 pub async fn wide_table() -> TestTable {
-    let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(TEXT_BYTES)]));
+    let mut random = StdRng::seed_from_u64(3);
+    let letters = (0..TEXT_BYTES).map(|_| char::from(random.random_range(b'a'..=b'z')));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![letters.collect::<String>()]));
     TestTable::of(RecordBatch::try_from_iter([("text", texts)]).unwrap()).await
 }
 
