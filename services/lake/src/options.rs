@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use lance_io::object_store::StorageOptions;
 use stores::StoreLimits;
 use tables::{TableUri, UriPrefix};
 
@@ -137,17 +138,32 @@ impl LakeOptions {
         ]);
         all.extend(self.storage.clone());
         all.extend(self.storage_secrets.iter().flat_map(SecretOptions::values));
-        // An http:// endpoint is a request for plain HTTP. Without allow_http, object_store would refuse each
-        // request as malformed.
-        let is_plain = |(name, value): (&String, &String)| {
-            name.ends_with("endpoint") && value.starts_with("http://")
-        };
-        let is_set = all.keys().any(|name| name.ends_with("allow_http"));
-        if !is_set && all.iter().any(is_plain) {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        if asks_for_plain_http(&all, environment) {
             all.insert("allow_http".into(), "true".into());
         }
         all
     }
+}
+
+/// Returns whether an endpoint is `http://`, and nothing says whether plain HTTP is allowed. Without `allow_http`, the
+/// stores' clients would refuse each request to such an endpoint as malformed. S3's endpoint may be in the environment
+/// instead of `options`, which take precedence, as in Lance.
+fn asks_for_plain_http(
+    options: &HashMap<String, String>,
+    environment: HashMap<String, String>,
+) -> bool {
+    let mut s3 = StorageOptions(environment).as_s3_options();
+    s3.extend(StorageOptions(options.clone()).as_s3_options());
+    let s3: HashMap<&str, &String> = s3.iter().map(|(key, value)| (key.as_ref(), value)).collect();
+    let is_set =
+        s3.contains_key("allow_http") || options.keys().any(|name| name.ends_with("allow_http"));
+    let configured = options.iter().filter(|(name, _)| name.ends_with("endpoint"));
+    let of_s3 = s3.get("aws_endpoint_url_s3").or(s3.get("aws_endpoint")).copied();
+    let mut endpoints = configured.map(|(_, value)| value).chain(of_s3);
+    !is_set && endpoints.any(|endpoint| endpoint.starts_with("http://"))
 }
 
 #[cfg(test)]
@@ -168,9 +184,8 @@ mod tests {
     #[test]
     fn an_endpoint_without_encryption_is_allowed_if_it_is_configured() {
         let allowed = |pairs: &[(&str, &str)]| {
-            let storage = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-            let options = LakeOptions { storage, ..Default::default() }.store_options();
-            options.get("allow_http").cloned()
+            let options = LakeOptions { storage: strings(pairs), ..Default::default() };
+            options.store_options().get("allow_http").cloned()
         };
         assert_eq!(allowed(&[("aws_endpoint", "http://minio:9000")]).as_deref(), Some("true"));
         assert_eq!(allowed(&[("aws_endpoint", "https://minio:9000")]), None);
@@ -180,5 +195,29 @@ mod tests {
             allowed(&[("endpoint", "http://minio:9000"), ("aws_allow_http", "false")]),
             None
         );
+    }
+
+    #[test]
+    fn an_endpoint_without_encryption_may_be_in_the_environment() {
+        let asks = |options: &[(&str, &str)], environment: &[(&str, &str)]| {
+            asks_for_plain_http(&strings(options), strings(environment))
+        };
+        let http = "http://minio:9000";
+        let https = "https://minio:9000";
+        for name in ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
+            assert!(asks(&[], &[(name, http)]), "{name}");
+            assert!(!asks(&[], &[(name, https)]), "{name}");
+            assert!(!asks(&[("aws_allow_http", "false")], &[(name, http)]), "{name}");
+            assert!(!asks(&[], &[(name, http), ("AWS_ALLOW_HTTP", "false")]), "{name}");
+        }
+        assert!(asks(&[("aws_endpoint_url", http)], &[]));
+        assert!(!asks(&[("endpoint", https)], &[("AWS_ENDPOINT", http)]), "the option wins");
+        let s3_first = [("AWS_ENDPOINT", http), ("AWS_ENDPOINT_URL_S3", https)];
+        assert!(!asks(&[], &s3_first), "S3's own variable wins");
+        assert!(!asks(&[], &[("HTTP_PROXY", http)]));
+    }
+
+    fn strings(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect()
     }
 }
