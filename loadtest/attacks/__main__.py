@@ -43,6 +43,7 @@ def _results(development: dict[int, dict[str, str]], release: dict[int, dict[str
     for number, row in ROWS.items():
         builds = [name for name, build in (("development", development), ("release", release)) if number in build]
         holds = "yes" if len(builds) == 2 else f"{builds[0]} build; the other was not tried" if builds else "**not tried**"
+        holds += f", {row.exceptions}" if row.exceptions else ""
         lines.append(f"| {number} | {row.attack} | {row.severity} | {row.defence} | {holds} |")
     lines += ["", "## What was seen", "", "| # | attack | development build | release build |", "|---|---|---|---|"]
     for number in ROWS:

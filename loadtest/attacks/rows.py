@@ -10,6 +10,7 @@ class Row:
     attack: str
     severity: str
     defence: str
+    exceptions: str = ""
 
 
 # The keys are the numbers that the tests report (`report::held`).
@@ -89,6 +90,7 @@ ROWS = {
         "a served table with damaged or malicious files",
         "critical",
         "manifests, footers and deletions are checked before Lance reads them; a panic fails only its request",
+        "with [known exceptions](../SECURITY.md#threat-model)",
     ),
     16: Row(
         "a caller without the right to a query node's table: with no, forged or guessed credentials, a grant for another "

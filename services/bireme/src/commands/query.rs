@@ -29,7 +29,7 @@ Examples:
   bireme query --tables s3://bucket/tables/ --io-node io-0=10.0.0.7:7071
   bireme query --config query.toml --listen 0.0.0.0:7070 --access access.toml
   bireme query --table words=s3://bucket/words \\
-      --io-nodes-from kubernetes:bireme/io:grpc
+      --io-nodes-from kubernetes:NAMESPACE/bireme-io:grpc
 
 A setting's value is that of its flag, else of the variable BIREME_QUERY_<FIELD>
 (such as BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_IO_TLS_CA), else of the
