@@ -99,7 +99,7 @@ async fn invalid_searches_are_refused() {
     .unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert!(matches!(table.search_text(&query("oak", 0)).await, Err(LakeError::BadQuery { .. })));
-    assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
+    assert_eq!(table.search_text(&query(" ,", 5)).await.unwrap().hits, [], "it has no words");
     let on = |column: &str| TextQuery { query: on(column, "oak"), ..query("oak", 5) };
     assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
     match table.search_text(&on("name")).await {
