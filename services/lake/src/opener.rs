@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::TryFutureExt;
@@ -15,6 +15,7 @@ use lance_core::cache::{
     CacheBackend, CacheStats, LanceCache, QuickCacheBackend, QuickCacheShardPolicy,
 };
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use lance_table::io::commit::ManifestLocation;
 use object_store::ObjectStoreExt;
 use tables::{BranchName, CacheUse, StoreUse, TableFolder, TableUri};
 use tokio::sync::Semaphore;
@@ -46,6 +47,8 @@ pub(crate) struct Opener {
     index_cache: LanceCache,
     /// The session's cache of metadata.
     metadata_cache: LanceCache,
+    /// The version of each table and branch that was opened last.
+    latest: Mutex<HashMap<(TableUri, Option<BranchName>), Latest>>,
     store_options: HashMap<String, String>,
     also_reads: Vec<AlsoReads>,
     block_bytes: Option<usize>,
@@ -92,6 +95,7 @@ impl Opener {
             session: Arc::new(session),
             index_cache: LanceCache::with_backend(backend).with_key_prefix("bireme"),
             metadata_cache: LanceCache::with_backend(of_metadata),
+            latest: Mutex::default(),
             block_bytes: options.block_bytes,
             store_options: options.store_options(),
             also_reads: options.also_reads,
@@ -114,7 +118,24 @@ impl Opener {
     ) -> Result<(Dataset, Option<FoundBranch>)> {
         let load = self.builder(uri, branch).await?.load();
         let opened = self.with_open_timeout(uri.as_str(), load).await;
-        self.of_branch(uri, branch, opened).await
+        let (dataset, found) = self.of_branch(uri, branch, opened).await?;
+        if self.is_recreated(uri, branch, dataset.manifest_location()) {
+            self.forget_metadata().await;
+        }
+        Ok((dataset, found))
+    }
+
+    /// Notes the latest version of a branch. Returns whether the branch was created anew since it was opened before, so
+    /// that it has other versions with the same numbers.
+    fn is_recreated(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+        manifest: &ManifestLocation,
+    ) -> bool {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = latest.insert((uri.clone(), branch.cloned()), Latest::of(manifest));
+        before.is_some_and(|before| before.is_replaced_by(&Latest::of(manifest)))
     }
 
     /// Checks that a dataset, which was opened in the folder of `branch`, is that branch of the table.
@@ -343,4 +364,24 @@ pub(crate) struct FoundBranch {
 
 fn no_branch(uri: &TableUri, branch: &BranchName) -> LakeError {
     LakeError::BranchNotFound { uri: uri.to_string(), branch: branch.to_string() }
+}
+
+/// A version of a branch, while it was the latest one.
+pub(crate) struct Latest {
+    version: u64,
+    /// The e-tag of its manifest.
+    e_tag: Option<String>,
+}
+
+impl Latest {
+    pub(crate) fn of(manifest: &ManifestLocation) -> Self {
+        Self { version: manifest.version, e_tag: manifest.e_tag.clone() }
+    }
+
+    /// Returns whether the branch must have been created anew before `now` became its latest version. If it has more
+    /// versions than before, it looks like the same branch.
+    pub(crate) fn is_replaced_by(&self, now: &Self) -> bool {
+        let is_another = self.e_tag.is_some() && now.e_tag.is_some() && self.e_tag != now.e_tag;
+        now.version < self.version || (now.version == self.version && is_another)
+    }
 }

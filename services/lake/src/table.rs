@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use futures::future::BoxFuture;
@@ -29,7 +30,7 @@ use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::on_runtime::on_runtime;
-use crate::opener::{FoundBranch, Opener};
+use crate::opener::{FoundBranch, Latest, Opener};
 use crate::part::Part;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
@@ -71,6 +72,8 @@ struct Inner {
     direct: Vec<DirectIndexes>,
     /// The runtime of the tasks that Lance starts for this table: the one that opened it.
     runtime: Handle,
+    /// Whether this is the first version opened in place of a table that was dropped, until the next look for a newer one.
+    has_replaced: AtomicBool,
 }
 
 impl std::fmt::Debug for Table {
@@ -114,6 +117,7 @@ impl Table {
             inner: Arc::new(Inner {
                 open_id: opener.next_id(),
                 runtime: Handle::current(),
+                has_replaced: AtomicBool::new(false),
                 opener,
                 dataset,
                 uri,
@@ -323,6 +327,10 @@ impl Table {
     /// and created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
     pub async fn newer(&self) -> Result<Option<Self>> {
         let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
+        if self.inner.has_replaced.swap(false, Relaxed) {
+            // Searches of the earlier table may have cached metadata while this one was opened.
+            opener.forget_metadata().await;
+        }
         let found_branch = match branch {
             Some(branch) => Some(opener.find_branch(uri, &branch.name, dataset).await?),
             None => None,
@@ -330,21 +338,17 @@ impl Table {
         let is_same_branch = creation_of(&found_branch) == creation_of(branch);
         let (_, found) = opener.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
-        let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
-        if is_same_branch
-            && found.version == mine.version
-            && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
-        {
+        let is_recreated = Latest::of(mine).is_replaced_by(&Latest::of(&found));
+        if is_same_branch && found.version == mine.version && !is_recreated {
             return Ok(None);
-        }
-        if !is_same_branch || found.version <= mine.version {
-            opener.forget_metadata().await;
         }
         let name = branch.as_ref().map(|branch| &branch.name);
         let (dataset, _) = opener.dataset(uri, name).await?;
         // The branch as it was before the version was opened: if it has been created anew since, the next call notices.
         let opened = Self::new(Arc::clone(opener), uri.clone(), found_branch, dataset);
-        caught(self.uri(), opened).await.map(Some)
+        let opened = caught(self.uri(), opened).await?;
+        opened.inner.has_replaced.store(is_recreated, Relaxed);
+        Ok(Some(opened))
     }
 
     /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by
