@@ -117,10 +117,12 @@ impl Segment {
         let Some(mask) = &selection.mask else {
             return probe(query.k, Arc::new(NoFilter)).await;
         };
-        if self.is_flat && selection.share >= UNMASKED_VECTORS_SHARE_MIN {
+        // A graph is searched without a mask only for as many rows as are wanted: for more, it may take another path.
+        let share_min = if self.is_flat { UNMASKED_VECTORS_SHARE_MIN } else { 1.0 };
+        if selection.share >= share_min {
             let k = rows_to_search(query.k, selection.share);
             let mut found = probe(k, Arc::new(NoFilter)).await?;
-            let is_all = found.len() < k;
+            let is_all = self.is_flat && found.len() < k;
             found.retain(|neighbor| mask.selected(neighbor.id));
             if is_all || found.len() >= query.k {
                 keep_nearest(&mut found, query.k);
