@@ -318,14 +318,14 @@ async fn refine(
     if count > SCORED_AT_ONCE {
         call.hold_rows(count * SCORED_ROW_BYTES)?;
     }
-    let found = hits.rows.iter().map(|(addr, _)| *addr);
-    let mut addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
-    // I/O nodes break ties by the rows' order, and `rank` by their addresses.
-    addrs.sort_unstable();
+    // I/O nodes break ties by the rows' order, and `rank` by their addresses. `to_score` is ascending already.
+    let mut found: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
+    found.sort_unstable();
+    let addrs = merged(found, Arc::clone(&hits.to_score));
     // Rows below the lower bound are dropped afterwards, so they must not take the places of rows above it.
     let k = if question.distances.lower.is_some() { count } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };
-    let score = score_rows(state, open, addrs.into_iter(), scoring, call.context).boxed();
+    let score = score_rows(state, open, addrs, scoring, call.context).boxed();
     let (mut scored, cost) = if count > SCORED_AT_ONCE {
         // So many rows would keep other requests waiting for the I/O nodes, so they need a permit.
         let ask = Ask { during: "rerank", rows: count, context: call.context };
@@ -339,6 +339,19 @@ async fn refine(
     let detail = || format!("{} of {}", winners.len(), counted(count, "candidate"));
     call.stage(Stage::Rank, detail);
     Ok(winners)
+}
+
+/// Merges two ascending lists of rows.
+fn merged(found: Vec<RowAddr>, others: Arc<[RowAddr]>) -> impl Iterator<Item = RowAddr> {
+    let (mut found, mut at) = (found.into_iter().peekable(), 0);
+    std::iter::from_fn(move || {
+        let other = others.get(at).copied();
+        let is_first = |row: &RowAddr| other.is_none_or(|other| *row <= other);
+        found.next_if(is_first).or_else(|| {
+            at += 1;
+            other
+        })
+    })
 }
 
 /// Fetches the winners' columns, and adds their addresses and distances or scores.
@@ -370,4 +383,25 @@ async fn answer(
     let rows = finish(&fetched.rows, projection, measure, addrs, numbers)?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_merged_in_the_order_of_their_addresses() {
+        let rows = |numbers: &[u32]| -> Vec<RowAddr> {
+            numbers.iter().map(|&number| RowAddr::new(number, 7)).collect()
+        };
+        for (found, others, expected) in [
+            (&[2, 5, 9][..], &[1, 3, 9, 11][..], &[1, 2, 3, 5, 9, 9, 11][..]),
+            (&[], &[4], &[4]),
+            (&[4, 6], &[], &[4, 6]),
+            (&[], &[], &[]),
+        ] {
+            let all: Vec<_> = merged(rows(found), rows(others).into()).collect();
+            assert_eq!(all, rows(expected));
+        }
+    }
 }

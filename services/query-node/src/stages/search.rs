@@ -330,7 +330,11 @@ async fn by_vector(
         // estimates.
         distances: match is_refined {
             true => (question.estimated_from, None),
-            false => question.distances.computed(),
+            // If rows are scored besides, distances of the index may be all too small, as candidates of a refined search.
+            false => {
+                let (lower, upper) = question.distances.computed();
+                (question.estimated_from.or(lower), upper)
+            }
         },
         refine_factor,
         indexed_only: question.indexed_only,
