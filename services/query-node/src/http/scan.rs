@@ -218,6 +218,8 @@ struct Sorting {
     rows_max: usize,
     /// The memory that a sorted row takes.
     row_bytes: usize,
+    /// The maximum number of bytes to hold: the size of values without a fixed width is only an estimate.
+    held_bytes_max: usize,
 }
 
 impl Sorting {
@@ -236,19 +238,20 @@ impl Sorting {
         let other_bytes = if is_fixed { 0 } else { open.packed_row_bytes.max(OTHER_BYTES_MIN) };
         let values_bytes = fixed_bytes.saturating_add(other_bytes);
         let row_bytes = SORTED_ROW_BYTES.saturating_add(SORTED_VALUES.saturating_mul(values_bytes));
+        let held_bytes_max = (core_traffic / SORTED_PART) as usize;
         let rows_max = match is_fixed {
-            true => ((core_traffic / SORTED_PART) as usize / row_bytes).min(TAKE_ROWS_MAX),
+            true => (held_bytes_max / row_bytes).min(TAKE_ROWS_MAX),
             false => ORDERED_ROWS_MAX,
         };
         let (offset, k) = offset_and_k(body);
         let in_table = usize::try_from(open.table.row_count()).unwrap_or(usize::MAX);
         let rows = offset.saturating_add(k).min(rows_max + 1).min(in_table);
-        Ok(Some(Self { by, rows, rows_max, row_bytes }))
+        Ok(Some(Self { by, rows, rows_max, row_bytes, held_bytes_max }))
     }
 
     /// Returns the bytes to hold before rows are sorted. [`Call::hold_rows`] holds twice as many.
     fn held_bytes(&self) -> usize {
-        self.rows.saturating_mul(self.row_bytes) / 2
+        self.rows.saturating_mul(self.row_bytes).min(self.held_bytes_max) / 2
     }
 
     /// Refuses to put the rows in order, if these are too many.
