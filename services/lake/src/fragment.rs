@@ -12,10 +12,11 @@ use crate::base_paths::data_folder;
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
     let metadata = fragment.metadata();
     let first_file_bytes = first_file_bytes(fragment).await;
-    let later_files = metadata.files.iter().skip(1);
-    let later_bytes = later_files.filter_map(|file| file.file_size_bytes.get()).map(u64::from);
+    let mut later_bytes = metadata.files.iter().skip(1).map(|file| file.file_size_bytes.get());
     // A damaged manifest may have any sizes.
-    let data_bytes = later_bytes.fold(first_file_bytes.unwrap_or(0), u64::saturating_add);
+    let data_bytes = first_file_bytes.and_then(|first| {
+        later_bytes.try_fold(first, |sum, bytes| Some(sum.saturating_add(bytes?.get())))
+    });
     let info = FragmentInfo {
         id: u32_of(metadata.id, "fragment id")?,
         physical_rows: u32_of(fragment.physical_rows().await? as u64, "row count")?,

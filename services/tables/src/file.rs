@@ -111,7 +111,7 @@ impl FileTable {
             physical_rows: sectors,
             deleted_rows: 0,
             first_file_bytes: Some(bytes),
-            data_bytes: bytes,
+            data_bytes: Some(bytes),
         };
         Ok(Self {
             uri: table.files(),

@@ -13,8 +13,8 @@ pub struct FragmentInfo {
     /// The size of its first data file in bytes. Added columns do not change it, because they are in further files.
     /// `None` if the table does not record it (Lance before 0.25), and the store did not report it either.
     pub first_file_bytes: Option<u64>,
-    /// The size of all of its data files in bytes, as far as it is known.
-    pub data_bytes: u64,
+    /// The size of all of its data files in bytes. `None` if the size of one of them is not known.
+    pub data_bytes: Option<u64>,
 }
 
 impl FragmentInfo {

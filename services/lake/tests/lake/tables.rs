@@ -59,7 +59,7 @@ async fn identities_distinguish_data_files() {
             table.fragment(0).unwrap().first_file_bytes,
             before.fragment(0).unwrap().first_file_bytes
         );
-        let bytes_of = |table: &Table| table.fragment(0).unwrap().data_bytes;
+        let bytes_of = |table: &Table| table.fragment(0).unwrap().data_bytes.unwrap();
         assert_eq!(bytes_of(&before), before.fragment(0).unwrap().first_file_bytes.unwrap());
         assert!(bytes_of(&table) > bytes_of(&before), "{kind:?}: the file of an added column");
         assert!(id.contains("int32:") && id.ends_with(".lance"), "{id}");

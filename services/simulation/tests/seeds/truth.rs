@@ -222,7 +222,7 @@ pub fn version(
             as u32,
         // The bytes per row are chosen so that a chunk has 64 rows.
         first_file_bytes: Some(rows.num_rows() as u64 * 65_536),
-        data_bytes: rows.num_rows() as u64 * 65_536,
+        data_bytes: Some(rows.num_rows() as u64 * 65_536),
     };
     Version {
         uri,
