@@ -18,3 +18,4 @@ mod transport;
 pub use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use network::{Dial, Network, NetworkError};
+pub use transport::FRAME_BYTES;

@@ -8,6 +8,11 @@ use tonic::{Code, Status};
 /// The maximum size of an HTTP/2 window, in bytes.
 pub(crate) const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
 
+/// Maximum size of an HTTP/2 frame from a node, in bytes. Each frame costs the node a system call and the client a
+/// wake-up, so the maximum is larger than HTTP/2's default of 16 KiB. It is also the size of the parts in which a node
+/// hands a reply to HTTP/2 (`traffic/src/leaving.rs`).
+pub const FRAME_BYTES: u32 = 256 << 10;
+
 /// Returns the endpoint for tonic, without HTTP/2 windows and timeouts. Its scheme is always `http`: [`Network`] adds
 /// TLS.
 ///
@@ -17,7 +22,7 @@ pub(crate) fn transport(endpoint: &Endpoint) -> transport::Endpoint {
     parts.scheme = Some(http::uri::Scheme::HTTP);
     // A valid URI stays valid with another scheme.
     let uri = Uri::from_parts(parts).unwrap_or_else(|_| endpoint.uri().clone());
-    transport::Endpoint::from(uri).tcp_nodelay(true)
+    transport::Endpoint::from(uri).tcp_nodelay(true).max_frame_size(FRAME_BYTES)
 }
 
 /// Iterates over an error and its causes.

@@ -19,7 +19,7 @@ use crate::memory::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory, memory_full};
 
 /// The maximum number of bytes of a reply that HTTP/2 gets in one part, from either tier. It is the size of the largest
-/// frame that query nodes accept from I/O nodes (`client/src/fetch/link.rs`).
+/// frame that clients accept (`client/src/transport.rs`).
 pub const PART_BYTES: usize = 256 << 10;
 
 /// An extension of a response. It says that the body counts its bytes itself.

@@ -19,11 +19,6 @@ use crate::transport::{self, root_cause, why};
 /// connection is busy, and leave together.
 const OUTGOING_MESSAGES_MAX: usize = 2;
 
-/// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call, so the maximum
-/// is larger than HTTP/2's default of 16 KiB. It is also the size of the parts in which a node hands a reply to HTTP/2
-/// (`traffic/src/leaving.rs`).
-pub const FRAME_BYTES: u32 = 256 << 10;
-
 /// A stream that is connected and whose I/O node has sent its `Welcome`.
 pub(super) struct Link {
     pub outgoing: mpsc::Sender<FetchRequest>,
@@ -77,7 +72,6 @@ pub(super) fn transport(endpoint: &Endpoint, options: &FetchOptions) -> tonic::t
     transport::transport(endpoint)
         .initial_stream_window_size(options.stream_window_bytes)
         .initial_connection_window_size(options.connection_window_bytes)
-        .max_frame_size(FRAME_BYTES)
         .connect_timeout(options.connect_timeout)
         .tcp_keepalive(Some(Duration::from_secs(30)))
         .http2_keep_alive_interval(options.keep_alive_interval)

@@ -45,7 +45,6 @@ mod unary;
 pub use context::FetchContext;
 pub use distance::Metric;
 pub use ledger::UNANSWERED;
-pub use link::FRAME_BYTES;
 pub use options::FetchOptions;
 pub use outage::Outage;
 pub use pool::FetchClient;

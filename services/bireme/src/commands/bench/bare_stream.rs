@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::fetch::{FRAME_BYTES, FetchOptions};
+use client::FRAME_BYTES;
+use client::fetch::FetchOptions;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Frame};
 use hyper::service::service_fn;
