@@ -5,6 +5,8 @@
 //! without locations. It looks at the text only where Lance itself kept nothing else, and to recognise missing
 //! credentials. The texts of this crate's own errors have a [`Mark`], by which they are recognised.
 
+pub(crate) mod caught;
+
 use std::error::Error as StdError;
 use std::io::ErrorKind;
 

@@ -3,14 +3,20 @@
 //! Every message is one line, names what is at fault (URI, version, column, address, file) and says what the user can
 //! do, if anything. Match on the variants, never on the text.
 
+pub(crate) mod fault;
+pub(crate) mod hint;
+pub(crate) mod words;
+
 use std::path::PathBuf;
 
 use address::RowAddr;
 use arrow::datatypes::Schema;
 use spelling::counted;
 
-use crate::hint::{build_text_index, column_hint, credentials_hint, option_hint, text_index_hint};
-use crate::words::{listed, listed_addresses, listed_candidates, quoted};
+use crate::error::hint::{
+    build_text_index, column_hint, credentials_hint, option_hint, text_index_hint,
+};
+use crate::error::words::{listed, listed_addresses, listed_candidates, quoted};
 
 /// The results of this crate's functions.
 pub type Result<T> = std::result::Result<T, LakeError>;

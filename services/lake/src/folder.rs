@@ -1,9 +1,11 @@
 //! Lists folders of tables.
 //!
-//! Only the folder itself is looked at, and its manifest of namespaces if it has one (`namespaces.rs`), not the
+//! Only the folder itself is looked at, and its manifest of namespaces if it has one (`folder/namespaces.rs`), not the
 //! contents of its tables, so a name is listed even before its table's first version is complete. Symbolic links in a
 //! folder are skipped, because they may lead anywhere. So a table of the manifest is listed if its own folder was found
 //! directly in this one.
+
+pub(crate) mod namespaces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -15,11 +17,11 @@ use lance::Error as LanceError;
 use lance_io::object_store::{ObjectStore as LanceStore, ReadDirOptions};
 use tables::{TableFolder, TableUri, is_table_id, is_table_name, table_of_folder};
 
+use self::namespaces::Namespaces;
 use crate::canonical::resolved;
-use crate::caught::caught;
+use crate::diagnose::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
-use crate::namespaces::{self, Namespaces};
 use crate::opener::Opener;
 
 /// The maximum number of tables of a folder. A node keeps about 1 KiB for each table. Listing so many takes ten

@@ -6,10 +6,10 @@ use lance::Dataset;
 use tables::{BlockReads, BranchName, CacheUse, StoreUse, TableFolder, TableUri};
 
 use crate::canonical::resolved;
-use crate::caught::caught;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::folder::namespaces::Namespaces;
 use crate::folder::{self, FolderListing};
-use crate::namespaces::Namespaces;
 use crate::opener::{FoundBranch, Opener};
 use crate::options::LakeOptions;
 use crate::stop::Stop;

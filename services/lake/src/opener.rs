@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
 use crate::canonical::{resolved, resolved_prefix};
-use crate::caught::caught;
+use crate::diagnose::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};

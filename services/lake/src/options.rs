@@ -1,5 +1,8 @@
 //! The settings of a [`Lake`](crate::Lake): access to the stores, and memory for caches.
 
+pub(crate) mod names;
+pub(crate) mod secrets;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +11,7 @@ use lance_io::object_store::StorageOptions;
 use stores::StoreLimits;
 use tables::{TableUri, UriPrefix};
 
-use crate::secret_options::SecretOptions;
+use crate::options::secrets::SecretOptions;
 use crate::stop::Stop;
 
 /// [`LakeOptions::block_bytes`] of a process that reads rows. Pages of a column with some of the wanted rows are often 64

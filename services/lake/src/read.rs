@@ -6,6 +6,11 @@
 //! descriptors. To scan a range with its deleted rows, the deletions are removed from a copy of the manifest, as in
 //! Lance's own `read_physical_slice`.
 
+pub(crate) mod blobs;
+pub(crate) mod chunk;
+pub(crate) mod columns;
+pub(crate) mod take;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,7 +23,7 @@ use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance_core::datatypes::BlobHandling;
 use lance_core::{Error, ROW_ADDR, Result};
 
-use crate::columns::Columns;
+use crate::read::columns::Columns;
 use crate::schema::conform;
 
 /// Reads the rows `range` of `fragment`, in order, as the served columns.

@@ -5,6 +5,9 @@
 //! stores it (v1: metadata on a binary column; v2: an extension type on a struct). Everything else stays, including
 //! field metadata (`ARROW:extension:name` of bfloat16 or JSON).
 
+pub(crate) mod json;
+pub(crate) mod text_type;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,17 @@
 //! One version of a table, opened.
 //!
 //! A `Table` never changes: its schema, fragments and deletions are those of its version. Data that needs I/O (deletion
-//! vectors, the list of indexes) is loaded on first use and kept. Rows are read in `chunk.rs` and `take.rs`, searches
-//! are in `search/`.
+//! vectors, the list of indexes) is loaded on first use and kept. Rows are read in `read/chunk.rs` and `read/take.rs`,
+//! searches are in `search/`.
+
+pub(crate) mod base_paths;
+pub(crate) mod deleted;
+pub(crate) mod fragment;
+pub(crate) mod history;
+pub(crate) mod index_info;
+pub(crate) mod live_rows;
+pub(crate) mod metric;
+pub(crate) mod part;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,19 +31,19 @@ use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
-use crate::base_paths::{folder_in_table, place_of, with_canonical_bases};
-use crate::caught::caught;
-use crate::deleted::deleted_rows;
+use self::base_paths::{folder_in_table, place_of, with_canonical_bases};
+use self::deleted::deleted_rows;
+use self::fragment::file_identity;
+use self::index_info::IndexInfo;
+use self::part::Part;
+use crate::diagnose::caught::caught;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
-use crate::fragment::{self, file_identity};
-use crate::index::info::IndexInfo;
-use crate::on_runtime::on_runtime;
 use crate::opener::{FoundBranch, Latest, Opener};
-use crate::part::Part;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
 use crate::store::FileCache;
+use crate::threads::on_runtime::on_runtime;
 
 /// The maximum number of fragments whose metadata is loaded concurrently when a table is opened. Sixteen are an eighth
 /// of the requests that a node may have in flight to a store by default (`requests_max`), so most are left to other
@@ -171,8 +180,8 @@ impl Table {
     }
 
     /// The Arrow schema of the rows: blob columns are `LargeBinary` with their contents and the field metadata
-    /// `lance-encoding:blob`, all other columns are as Lance returns them. Only the columns that are shown, if this is a
-    /// part of a table.
+    /// `lance-encoding:blob`, all other columns are as Lance returns them. Only the columns that are shown, if this is
+    /// a part of a table.
     pub fn schema(&self) -> &SchemaRef {
         self.part.as_ref().map_or(&self.inner.schema, |part| &part.schema)
     }
@@ -469,8 +478,8 @@ impl Table {
         self.inner.opener.next_id()
     }
 
-    /// The cache from which index and deletion files are read; `None` if there is none, and for tables in folders, whose
-    /// files are always read from there.
+    /// The cache from which index and deletion files are read; `None` if there is none, and for tables in folders,
+    /// whose files are always read from there.
     pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
         self.inner.opener.file_cache().filter(|_| self.canonical_uri().folder().is_none())
     }

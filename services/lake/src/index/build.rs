@@ -20,7 +20,7 @@ use super::progress::{IndexProgress, Reporter};
 use super::request::IndexRequest;
 use crate::diagnose::{diagnose, one_line};
 use crate::error::{LakeError, Result};
-use crate::key_record::record_key_column;
+use crate::index::key_record::record_key_column;
 use crate::lake::Lake;
 use crate::store::unmarked;
 use crate::table::Table;

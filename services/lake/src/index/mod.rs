@@ -1,9 +1,8 @@
-//! Lists and builds the indexes of a table.
+//! Builds the indexes of a table.
 
 mod build;
 mod duplicates;
-pub(crate) mod info;
-pub(crate) mod metric;
+pub(crate) mod key_record;
 mod plan;
 mod progress;
 mod request;
@@ -11,7 +10,5 @@ mod text_parameters;
 
 pub use build::{IndexSummary, build_index};
 pub use duplicates::DuplicateKeys;
-pub use info::IndexInfo;
-pub use metric::Metric;
 pub use progress::IndexProgress;
 pub use request::{IndexRequest, VectorIndex, VectorIndexKind};

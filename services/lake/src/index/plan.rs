@@ -16,8 +16,8 @@ use super::request::{
 };
 use crate::error::{LakeError, Result};
 use crate::key::check_key_type;
+use crate::schema::text_type::can_be_searched;
 use crate::table::Table;
-use crate::text_type::can_be_searched;
 
 /// The fewest rows for product quantization: one for each of its 256 centroids.
 const PQ_ROWS_MIN: u64 = 256;

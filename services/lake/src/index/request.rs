@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::metric::Metric;
+use crate::table::metric::Metric;
 
 /// An index to build on one column.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::index::IndexInfo;
+use crate::table::index_info::IndexInfo;
 
 /// Whether an ingest creates, extends or replaces the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use super::source::Source;
 use super::target::Target;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
-use crate::index::IndexInfo;
-use crate::key_record::record_key_column;
+use crate::index::key_record::record_key_column;
 use crate::lake::Lake;
 use crate::table::Table;
+use crate::table::index_info::IndexInfo;
 
 /// Writes the rows of `files`, one file after another, into the table at `uri`, as one new version. If that version has
 /// another key column or none, the requested one is recorded in a further version. `progress` is called from the

@@ -15,11 +15,11 @@ use lance_arrow::r#struct::StructArrayExt;
 use lance_core::datatypes::Field as LanceField;
 
 use super::filter::{check_tokens, may_read_clock};
-use crate::deep_stack::on_deep_stack;
 use crate::diagnose::one_line;
+use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
-use crate::words::shortened;
+use crate::threads::deep_stack::on_deep_stack;
 
 /// A SQL expression over a table's columns, which computes a column of an answer.
 #[derive(Clone, Debug)]

@@ -28,11 +28,11 @@ use lance_core::datatypes::Schema as LanceSchema;
 use predicate::Predicate;
 
 use super::filter::{may_read_clock, predicate_of};
-use crate::caught::caught;
-use crate::deep_stack::on_deep_stack;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
-use crate::part::{Part, RowCondition};
 use crate::table::Table;
+use crate::table::part::{Part, RowCondition};
+use crate::threads::deep_stack::on_deep_stack;
 
 /// The filter that stands for the condition on rows alone. No caller's filter is empty.
 const CONDITION_ALONE: &str = "";

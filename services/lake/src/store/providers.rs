@@ -24,7 +24,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::fence::{Fence, ForbiddenPath};
-use crate::secret_options::SecretOptions;
+use crate::options::secrets::SecretOptions;
 
 /// The storage option that carries a table's [`Fence`]. No store has an option of this name.
 pub const FENCE_OPTION: &str = "bireme_fence";

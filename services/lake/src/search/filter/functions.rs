@@ -9,7 +9,7 @@
 //! Every function that Lance and DataFusion register is in `ALLOWED` or `REFUSED`; a test fails if an upgrade brings
 //! one that is in neither.
 
-use crate::words::quoted;
+use crate::error::words::quoted;
 
 /// The arguments that a function may be called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

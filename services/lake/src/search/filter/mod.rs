@@ -38,12 +38,12 @@ pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
 use super::hit::{addresses, only_addresses};
 use super::row_addresses::RowAddresses;
-use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
+use crate::error::hint::{column_hint, text_hint};
+use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
-use crate::hint::{column_hint, text_hint};
 use crate::table::Table;
-use crate::words::shortened;
+use crate::threads::deep_stack::{on_deep_stack, polled_on_deep_stack};
 
 pub(crate) use allow_list::AllowList;
 pub use allow_list::{Allowed, AllowedBy};

@@ -5,9 +5,9 @@
 use std::future::Future;
 
 use crate::diagnose::one_line;
+use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
-use crate::words::shortened;
 
 /// The words with which Lance introduces the failure of a filter for a batch of rows that it has read.
 const FILTER_FAILED: &str = "Error applying filter expression to batch: ";

@@ -7,7 +7,7 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TryCast};
 use predicate::{Evaluator, Predicate, Step, can_compare};
 
-use crate::deep_stack::on_deep_stack;
+use crate::threads::deep_stack::on_deep_stack;
 
 /// The maximum width in bytes of values of fixed width in a predicate's columns. Wider columns have packs of their own
 /// (`WIDE_BYTES_MIN` in `services/pack/src/plan.rs`), and each would cost a read more for each row.

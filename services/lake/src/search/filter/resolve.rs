@@ -31,13 +31,13 @@ use tokio::sync::OnceCell;
 
 use super::allow_list::{AllowList, AllowedBy};
 use super::narrowing::Narrowing;
-use crate::caught::caught;
-use crate::deep_stack::polled_on_deep_stack;
+use crate::diagnose::caught::caught;
 use crate::error::Result;
-use crate::live_rows::FRAGMENTS_LOADING_MAX;
 use crate::search::coverage::check_fragments;
 use crate::search::hit::{BATCH_ROWS, row_ids};
 use crate::table::Table;
+use crate::table::live_rows::FRAGMENTS_LOADING_MAX;
+use crate::threads::deep_stack::polled_on_deep_stack;
 
 /// Maximum number of rows that are scanned to make a list for a search by filter alone. Without a list, such a search
 /// ends once it has found enough rows, which may be cheaper than a longer scan for the list.

@@ -5,9 +5,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use lance_core::{ROW_ADDR, ROW_ID, ROW_OFFSET};
 
-use crate::deep_stack::on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
+use crate::threads::deep_stack::on_deep_stack;
 
 impl Table {
     /// Returns `expr`, a parsed `filter`, with one name for both columns that have a row's address: `_rowaddr` and, as

@@ -21,7 +21,7 @@ use super::example::EXAMPLE;
 use super::functions::{Arguments, allowed_arguments, why_refused};
 use super::group::{Group, GroupKind};
 use super::limits::*;
-use crate::words::quoted;
+use crate::error::words::quoted;
 
 /// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how a filter is split into tokens.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 
 use super::beside::beside;
 use super::hit::addresses;
-use crate::caught::caught;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::key::parse_key;
 use crate::table::Table;

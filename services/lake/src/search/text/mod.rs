@@ -26,10 +26,10 @@ use super::filter::{AllowList, Allowed};
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses, take_best};
 use super::plan_reason::PlanReason;
 use super::selection::rows_to_search;
-use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
+use crate::schema::text_type::is_text;
 use crate::table::Table;
-use crate::text_type::is_text;
+use crate::threads::deep_stack::polled_on_deep_stack;
 
 pub use expr::{Fuzziness, TextBoolean, TextBoost, TextCombined, TextExpr, TextMatch, TextPhrase};
 pub(crate) use index::TextIndex;

@@ -16,9 +16,9 @@ use lance_index::scalar::inverted::tokenizer::document_tokenizer::LanceTokenizer
 use super::expr::{Fuzziness, TextCombined, TextExpr, TextMatch, TextPhrase};
 use super::limits::{EXPANSIONS_MAX, LEAVES_MAX, bounded_words, expansions_of};
 use crate::error::{LakeError, Result};
-use crate::index::IndexInfo;
+use crate::schema::text_type::{can_be_searched, is_text};
 use crate::table::Table;
-use crate::text_type::{can_be_searched, is_text};
+use crate::table::index_info::IndexInfo;
 
 /// A full-text query, every part of which names a column with a full-text index.
 pub(crate) struct ResolvedText {

@@ -30,11 +30,11 @@ use super::filter::{AllowList, Allowed};
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::plan_reason::PlanReason;
 use super::selection::SelectedByIndex;
-use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
-use crate::index::info::IndexInfo;
-use crate::index::metric::Metric;
 use crate::table::Table;
+use crate::table::index_info::IndexInfo;
+use crate::table::metric::Metric;
+use crate::threads::deep_stack::polled_on_deep_stack;
 
 pub use candidates::{CandidateSearch, Candidates};
 pub use ladder::MeasurableIndex;

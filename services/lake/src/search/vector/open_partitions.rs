@@ -18,13 +18,13 @@ use tables::FragmentInfo;
 use super::partitions::Partitions;
 use super::read_ahead::ReadAhead;
 use super::segment::{Segment, share_of};
-use crate::index::info::IndexInfo;
 use crate::search::beside::beside;
 use crate::search::coverage::{Coverage, check_formats};
 use crate::search::plan_reason::PlanReason;
 use crate::search::row_addresses::RowAddresses;
 use crate::search::selection::Selection;
 use crate::table::Table;
+use crate::table::index_info::IndexInfo;
 
 /// The format versions of vector indexes that are read directly: 0 (written by early versions of Lance), 1 (all kinds)
 /// and 2 (IVF_RQ).

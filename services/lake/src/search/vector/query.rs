@@ -1,8 +1,8 @@
 //! The request of a vector search.
 
-use crate::index::metric::Metric;
 use crate::search::filter::may_read_clock;
 use crate::search::plan_reason::PlanReason;
+use crate::table::metric::Metric;
 
 /// A vector search.
 #[derive(Clone, Debug, Default)]

@@ -17,8 +17,8 @@ use tables::{BLOCK_BYTES, BlockReads, FilePath, FileSource, FileTable, TableUri}
 use wire::Fault;
 
 use crate::diagnose::diagnose;
+use crate::error::fault::fault_of;
 use crate::error::{LakeError, Result};
-use crate::fault::fault_of;
 use crate::opener::Opener;
 use crate::store::CheckedByReader;
 

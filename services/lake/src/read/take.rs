@@ -6,9 +6,9 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use futures::{StreamExt, TryStreamExt};
 
-use crate::caught::caught;
-use crate::columns::Columns;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::read::columns::Columns;
 use crate::read::{read_offsets, scan_addresses};
 use crate::table::Table;
 

@@ -81,7 +81,10 @@ pub(crate) async fn read(
         return Ok(Some(Arc::clone(before)));
     }
     if let Some(flags) = manifest.table_metadata.get(READER_FLAGS).filter(|flags| *flags != "0") {
-        let why = format!("needs a newer Bireme (reader features {})", crate::words::quoted(flags));
+        let why = format!(
+            "needs a newer Bireme (reader features {})",
+            crate::error::words::quoted(flags)
+        );
         return Err(unsupported(why));
     }
     let too_large = || unsupported(format!("is larger than the {BYTES_MAX} bytes that are read"));

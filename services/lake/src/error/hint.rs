@@ -3,7 +3,7 @@
 use lance_core::{ROW_ADDR, is_system_column};
 use spelling::nearest;
 
-use crate::words::listed;
+use crate::error::words::listed;
 
 /// The hint for a column that isn't among those `available`.
 pub(crate) fn column_hint(column: &str, available: &[String]) -> String {

@@ -5,7 +5,7 @@ use lance_core::datatypes::Field;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
-use crate::base_paths::data_folder;
+use crate::table::base_paths::data_folder;
 
 /// Loads the metadata of a fragment. The counts are in the manifest; only those that an old writer omitted are read
 /// from the store.

@@ -8,7 +8,7 @@ use lance::index::{DatasetIndexExt, DatasetIndexInternalExt, IndexDescription};
 use lance_index::metrics::NoOpMetricsCollector;
 use tables::FragmentInfo;
 
-use super::metric::Metric;
+use crate::table::metric::Metric;
 
 /// One index of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use lance::dataset::BlobFile;
 use lance_core::datatypes::Field as LanceField;
 
-use crate::caught::caught;
-use crate::columns::Columns;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::read::columns::Columns;
 use crate::schema::arrow_schema;
 use crate::table::Table;
 

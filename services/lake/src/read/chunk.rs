@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 
-use crate::caught::caught;
-use crate::columns::Columns;
+use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::read::columns::Columns;
 use crate::read::read_range;
 use crate::table::Table;
 

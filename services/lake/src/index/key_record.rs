@@ -50,7 +50,7 @@ mod tests {
     use wire::Reason;
 
     use super::*;
-    use crate::fault::fault_of;
+    use crate::error::fault::fault_of;
 
     /// Returns the first version of a table with the columns `a` and `b`, whose latest version records the key `a`.
     async fn overtaken(uri: &str) -> Dataset {

@@ -14,8 +14,8 @@ use tables::{
 use wire::Fault;
 
 use crate::canonical::resolved;
-use crate::fault::fault_of;
-use crate::file::open_file;
+use crate::error::fault::fault_of;
+use crate::files::stored_file::open_file;
 use crate::lake::Lake;
 use crate::table::Table;
 

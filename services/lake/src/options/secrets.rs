@@ -16,7 +16,7 @@ use lance::Result as LanceResult;
 use lance_io::object_store::{StorageOptionsAccessor, StorageOptionsProvider};
 
 use crate::error::{LakeError, Result};
-use crate::option_names::check_storage;
+use crate::options::names::check_storage;
 
 /// The time after which a store's client reads the folder again, at its next request. A credential that is replaced has
 /// to stay valid for this long.
