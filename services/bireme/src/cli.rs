@@ -1,6 +1,6 @@
-//! Defines the command line: the subcommands, and the help text.
+//! Defines the command line: the subcommands, and the help text. Runs the subcommand.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::api_key::ApiKeyArgs;
 use crate::commands::bench::BenchArgs;
@@ -24,6 +24,13 @@ use crate::commands::tune::TuneArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::versions::VersionsArgs;
 use crate::commands::warm::WarmArgs;
+use crate::commands::{
+    api_key, bench, completions, count, describe, get, index, ingest, inspect, io, lookup,
+    placement, query, search, status, tables, take, top, tune, up, versions, warm,
+};
+use crate::error::Result;
+use crate::output::Output;
+use crate::runtime;
 
 const AFTER_HELP: &str = "\
 First steps:
@@ -114,4 +121,36 @@ pub enum Command {
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<()> {
+        let out = &mut Output::stdout(self.json);
+        match self.command {
+            Command::Ingest(args) => runtime::run(ingest::run(args, out)),
+            Command::Index(args) => runtime::run(index::run(args, out)),
+            Command::Up(args) => up::run(*args, out),
+            Command::Io(args) => io::run(&args, out),
+            Command::Inspect(args) => inspect::run(&args, out),
+            Command::Query(args) => query::run(&args, out),
+            Command::Search(args) => runtime::run(search::run(*args, out)),
+            Command::Get(args) => runtime::run(get::run(args, out)),
+            Command::Lookup(args) => runtime::run_unless_stopped(lookup::run(*args, out)),
+            Command::Take(args) => runtime::run(take::run(args, out)),
+            Command::Count(args) => runtime::run(count::run(args, out)),
+            Command::Tables(args) => runtime::run(tables::run(args, out)),
+            Command::Describe(args) => runtime::run(describe::run(args, out)),
+            Command::Versions(args) => runtime::run(versions::run(args, out)),
+            Command::Tune(args) => runtime::run(tune::run(*args, out)),
+            Command::Warm(args) => runtime::run(warm::run(args, out)),
+            Command::Placement(args) => runtime::run(placement::run(args, out)),
+            Command::Status(args) => runtime::run(status::run(args, out)),
+            Command::Top(args) => runtime::run(top::run(args, out)),
+            Command::ApiKey(args) => api_key::run(&args, out),
+            Command::Bench(args) => bench::run(args, out),
+            Command::Completions(args) => completions::run(&args, Self::command(), out),
+        }?;
+        out.flush()
+    }
 }

@@ -19,7 +19,7 @@ use wire::{Fault, Reason};
 use crate::escape;
 use crate::exit::Exit;
 use crate::machine;
-use crate::output;
+use crate::quantity;
 
 /// The result of a command.
 pub type Result<T> = std::result::Result<T, CliError>;
@@ -326,9 +326,9 @@ fn too_small(path: &Path, there: u64, wanted: u64) -> String {
 
 fn no_space(path: &Path, bytes: u64) -> String {
     let free = path.parent().and_then(|folder| machine::free_bytes(folder).ok());
-    let free = free.map_or(String::new(), |free| format!(", {} are free", output::bytes(free)));
+    let free = free.map_or(String::new(), |free| format!(", {} are free", quantity::bytes(free)));
     let path = path.display();
-    format!("{path}: no room for {}{free}; free some, or make it smaller", output::bytes(bytes))
+    format!("{path}: no room for {}{free}; free some, or make it smaller", quantity::bytes(bytes))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `bireme`: creates tables, serves them with both tiers, and queries them.
 //!
 //! ```text
-//! cli.rs      the commands               ─► commands/  one file per command
+//! cli.rs      the command line           ─► commands/  one file per command
 //! arguments/  parsers of flags' values      settings/  flags over environment over file
 //! serve/      life of a serving process     bench/     load and its measurements
 //! output/     rows, tables, JSON on stdout  error.rs   errors (report.rs prints them)
@@ -22,6 +22,7 @@ mod machine;
 mod output;
 mod part_file;
 mod progress;
+mod quantity;
 mod report;
 mod runtime;
 mod serve;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     process::raise_descriptors();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (json, outcome) = match usage::parse(&arguments) {
-        Ok(Parsed::Run(cli)) => (cli.json, commands::run(*cli)),
+        Ok(Parsed::Run(cli)) => (cli.json, cli.run()),
         Ok(Parsed::Printed(code)) => return code,
         // Arguments that can't be parsed may still ask for JSON.
         Err(error) => (arguments.iter().any(|argument| argument == "--json"), Err(error)),

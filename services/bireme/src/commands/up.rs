@@ -1,5 +1,11 @@
 //! `bireme up`: both tiers in one process, for a laptop.
 
+mod cache_folder;
+mod cache_size;
+mod next_steps;
+mod ready_file;
+mod table_facts;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,14 +19,17 @@ use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::SlabError;
 use serde_json::{Value, json};
 
+use self::cache_folder::{CacheFolder, Slab, TemporaryCache};
+use self::cache_size::{cache_size_for, cache_size_max};
+use self::next_steps::{TableFacts, next_steps, program};
+use self::ready_file::ReadyFile;
+use self::table_facts::table_facts;
 use crate::arguments::{NamedUri, StorageArgs, folders, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::{on_a_thread, runtime};
 use crate::serve::{
-    CacheFolder, ReadyFile, Signals, Slab, TableFacts, TemporaryCache, UP_LOG_LEVEL,
-    cache_size_for, cache_size_max, drain, exit_at_second_signal, log_help, next_steps, program,
-    start_io_node, start_log, table_facts,
+    Signals, UP_LOG_LEVEL, drain, exit_at_second_signal, log_help, start_io_node, start_log,
 };
 
 /// The address that `bireme search` and other commands use by default.

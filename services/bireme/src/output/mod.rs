@@ -2,7 +2,6 @@
 
 mod cell;
 mod index_commands;
-mod quantity;
 mod recall;
 mod records;
 mod rows;
@@ -11,9 +10,9 @@ mod stages;
 mod stdout;
 mod text_table;
 
+pub use crate::quantity::{bytes, count, counted, micros, rate};
 pub use cell::key_text;
 pub use index_commands::index_commands;
-pub use quantity::{bytes, count, counted, micros, rate};
 pub use recall::{recall_json, recall_text};
 pub use rows::RowLayout;
 pub use shell_word::shell_word;

@@ -3,8 +3,8 @@
 use client::query::Stage;
 use serde_json::{Value, json};
 
-use super::quantity::micros;
 use super::text_table::{Align, TextTable};
+use crate::quantity::micros;
 
 /// The width of the waterfall, in characters.
 const WATERFALL: usize = 24;
