@@ -1,7 +1,11 @@
 //! A request in progress: its context, its caller's rights, its memory, and its line in the audit log.
-//! `call/stages.rs` has the times of its stages, and `call/stream_calls.rs` begins the calls of streams.
+//! `call/stages.rs` has the times of its stages, `call/stream_calls.rs` begins the calls of streams, and
+//! `call/stranger.rs` records callers that are refused.
 
+mod audit_line;
+mod authorization;
 mod stages;
+mod stranger;
 mod stream_calls;
 
 use std::sync::Arc;
@@ -14,16 +18,17 @@ use lake::BranchName;
 use telemetry::{Attribute, Recording};
 use wire::{Fault, Reason, code_name, query};
 
+use self::audit_line::reserve_line;
+pub use self::authorization::{IdentifiedCaller, address_of, identify};
+use self::authorization::{hidden, may_be_shown, refusal};
 use self::stages::CallStages;
+pub use self::stranger::Stranger;
 pub use self::stream_calls::StreamCalls;
-use crate::audit_line::reserve_line;
-use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::fetch::Cost;
-use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
-use crate::state::{NodeState, ShardState};
+use crate::state::{HeldRows, NodeState, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
 
 /// Maximum number of attributes of a request's span.

@@ -2,24 +2,23 @@
 //!
 //! ```text
 //! node         starts a shard for each core, and the task that follows tables, members and the policy
-//!  │           config, memory, lake_options; shard: a core's runtime and server; state: what requests share;
-//!  │           counters, metrics
+//!  │           config, memory, lake_options; shard: a core's runtime and server; counters, metrics
 //!  ▼
-//! service      the edge for gRPC; http/ for plain HTTP; stranger: refused callers
-//!  │           call: a request in progress, its stages, and the calls of streams; authorization, request_context,
-//!  │           call_rules, trace
+//! service      the edge for gRPC; http/ for plain HTTP
+//!  │           call: a request in progress, its caller's rights, its stages, and the calls of streams;
+//!  │           request_context, call_rules, trace
 //!  ▼
 //! requests/    what each request does: search, get, take, lookups/, warm, and so on
 //!  │
 //!  ▼           what all of them use:
-//! stages/      the steps of requests that need no I/O node: validate, look up, search, rank, assemble, reply; ipc
+//! stages/      the steps of requests that need no I/O node: validate, look up, search, rank, assemble, reply
 //! fetch/       fetches rows from the I/O nodes or the table, and has the nodes score and filter them
 //! io_nodes/    the I/O nodes: which one owns a chunk, whether it is asked, files that are read through them
 //! tables/      the tables, their open versions and columns; key_index/ and recall_curves/ of each
 //! selection/   answers that are not just columns, best row first
-//! admission    the queues of work that waits; waiting_requests: Gets and look-ups that wait for each other;
-//!              held_rows: the memory of rows
-//! error        errors, and their form on the wire
+//! state        what requests share: the queues of work that waits, the memory of rows, Gets and look-ups that wait for
+//!              each other
+//! ipc          record batches as Arrow's stream of bytes; error: errors, and their form on the wire
 //! ```
 //!
 //! [`QueryNode::start`] serves `bireme.query.v1`. `requests/search.rs`, `get.rs` and `take.rs` show the path of a
@@ -38,16 +37,12 @@
 //! tables (`lake`), encode rows for drives (`pack`), assign chunks to I/O nodes (`placement`), follow the list of
 //! I/O nodes (`membership`), and manage streams and credits (`client`). `docs/GLOSSARY.md` defines the terms.
 
-mod admission;
-mod audit_line;
-mod authorization;
 mod call;
 mod call_rules;
 mod config;
 mod counters;
 mod error;
 mod fetch;
-mod held_rows;
 mod http;
 mod io_nodes;
 mod ipc;
@@ -64,10 +59,8 @@ mod service;
 mod shard;
 mod stages;
 mod state;
-mod stranger;
 mod tables;
 mod trace;
-mod waiting_requests;
 
 pub use config::{AccessConfig, QueryConfig, TableConfig, WebOrigin};
 pub use error::{QueryError, Result};

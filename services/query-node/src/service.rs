@@ -15,8 +15,7 @@ use wire::Fault;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
 
-use crate::authorization::{IdentifiedCaller, address_of, identify};
-use crate::call::{Call, StreamCalls};
+use crate::call::{Call, IdentifiedCaller, Stranger, StreamCalls, address_of, identify};
 use crate::counters::Rpc;
 use crate::request_context::RequestContext;
 use crate::requests::{
@@ -24,7 +23,6 @@ use crate::requests::{
     in_pieces, list_tables, list_tags, list_versions, placement, search, status,
 };
 use crate::state::ShardState;
-use crate::stranger::Stranger;
 
 /// Implements `bireme.query.v1.QueryService` on one core.
 pub struct Service(pub Arc<ShardState>);

@@ -2,7 +2,7 @@
 //!
 //! A request stays on the core whose connection it arrived on, from socket to socket. Only the opening of tables, work
 //! that Lance plans, table reads, long computations, and look-ups that have to wait run in the background
-//! (`admission.rs`).
+//! (`state/admission.rs`).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -21,12 +21,10 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::held_rows::RowMemory;
 use crate::http;
 use crate::io_nodes::IoTier;
 use crate::service::Service;
-use crate::state::{NodeState, ShardState};
-use crate::waiting_requests::WaitingRequests;
+use crate::state::{NodeState, RowMemory, ShardState, WaitingRequests};
 
 /// The query service's name, for reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";

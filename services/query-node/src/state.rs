@@ -1,4 +1,11 @@
 //! State that requests share: per core ([`ShardState`]) and per node ([`NodeState`]).
+//!
+//! `admission.rs` has the queues of work that waits, `held_rows.rs` counts the memory of rows, and
+//! `waiting_requests.rs` has the Gets and look-ups that wait for each other.
+
+mod admission;
+mod held_rows;
+mod waiting_requests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,15 +22,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use traffic::{ProjectionMemory, TrafficMemory};
 
-use crate::admission::AdmissionQueue;
+use self::admission::AdmissionQueue;
+pub use self::admission::Ask;
+pub use self::held_rows::{HeldRows, RowMemory};
+pub use self::waiting_requests::{MemberRows, WaitingRequest, WaitingRequests, groups};
 use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::held_rows::RowMemory;
 use crate::io_nodes::{IoNodes, IoTier, TierFiles};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
-use crate::waiting_requests::WaitingRequests;
 
 /// State of one shard, shared by the requests of its core.
 pub struct ShardState {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use wire::Fault;
 
-use crate::authorization::IdentifiedCaller;
+use super::authorization::IdentifiedCaller;
+use super::stranger::Stranger;
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::stranger::Stranger;
 
 /// Begins the calls of one stream.
 #[derive(Clone)]

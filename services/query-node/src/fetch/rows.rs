@@ -15,9 +15,8 @@ use super::join::{SliceRows, join, present};
 use super::predicate_filter::PredicateFilter;
 use super::slice_fetch::StageFetch;
 use crate::error::{QueryError, Result};
-use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{HeldRows, ShardState};
 use crate::tables::{OpenTable, Projection, bytes_of_rows, row_bytes};
 
 /// Fetched rows, with wire types.

@@ -24,14 +24,12 @@ use super::predicate_filter::PredicateFilter;
 use super::score::score_here;
 use super::slices::slices;
 use super::table_rows::table_rows;
-use crate::admission::Ask;
 use crate::error::Result;
-use crate::held_rows::HeldRows;
 use crate::io_nodes::Node;
 use crate::io_nodes::Routes;
 use crate::io_nodes::table_may_answer;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, HeldRows, ShardState};
 use crate::tables::{OpenTable, row_bytes};
 use crate::trace::{NodeCall, TableRead};
 

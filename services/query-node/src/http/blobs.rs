@@ -17,14 +17,13 @@ use serde::Deserialize;
 use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::fetch::fetch_rows;
 use crate::request_context::RequestContext;
 use crate::requests::{Pieces, in_pieces};
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::OpenTable;
 
 /// The maximum number of rows of one call. LanceDB's clients divide calls for more.

@@ -16,7 +16,6 @@ use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use super::columns::selection;
 use super::query_body::QueryBody;
 use super::row_filter::RowFilter;
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::TAKE_ROWS_MAX;
 use crate::counters::{IndexKind, SearchBy, SearchVia, Stage};
@@ -25,7 +24,7 @@ use crate::request_context::RequestContext;
 use crate::requests::{Piece, Pieces, RowReader, in_pieces};
 use crate::selection::{Selection, beside, check_order};
 use crate::stages::Path;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{Measure, OpenTable};
 
 /// Maximum number of rows that are put in order by columns without a fixed width, such as texts: as many as a search

@@ -6,7 +6,7 @@
 //!
 //! Runs are ordered by hash, and so are the keys here: keys of one page follow each other, so each page is read once.
 //! Only the pages of one part are in memory at a time: at most [`PAGES_MAX`] pages of buckets, and the few pages of
-//! spilled entries that keys in these buckets need. `admission.rs` bounds the number of concurrent look-ups.
+//! spilled entries that keys in these buckets need. `state/admission.rs` bounds the number of concurrent look-ups.
 
 use std::sync::Arc;
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use wire::query::{CountRequest, CountResponse};
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::Result;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
 
 /// Answers a Count.

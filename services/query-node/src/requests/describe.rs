@@ -12,7 +12,6 @@ use wire::query::{
     ListTablesResponse, TableSummary,
 };
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::Result;
 use crate::ipc::IpcHead;
@@ -20,7 +19,7 @@ use crate::key_index::KeyIndexReport;
 use crate::recall_curves::index_recall;
 use crate::request_context::RequestContext;
 use crate::requests::count::count_rows;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, Listed, OpenTable};
 
 /// Lists the tables that the caller may see, open or not.

@@ -11,9 +11,7 @@ use wire::query::{GetRequest, GetResponse, RowFormat};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::requests::extra_rows::ExtraRows;
-use crate::requests::find::find_all_rows;
-use crate::requests::gather::{Gathered, find_gathered};
+use crate::requests::by_key::{ExtraRows, Gathered, find_all_rows, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::tables::{AskedVersion, Measure};
 

@@ -1,8 +1,8 @@
 //! GetStream: many Gets on one stream, answered in their order.
 //!
 //! Each Get is a task of its own. The connection polls the stream only when it can send, but a Get may hold permits,
-//! and other requests may wait for it (`gather.rs`), whether its client reads or not. The memory of its answer is held
-//! until the answer is handed to the connection.
+//! and other requests may wait for it (`by_key/gather.rs`), whether its client reads or not. The memory of its answer
+//! is held until the answer is handed to the connection.
 
 use std::sync::Arc;
 
@@ -15,9 +15,8 @@ use wire::{Fault, Reason, query};
 
 use crate::call::StreamCalls;
 use crate::error::QueryError;
-use crate::held_rows::HeldRows;
 use crate::requests::get::{GetAnswer, get};
-use crate::state::ShardState;
+use crate::state::{HeldRows, ShardState};
 
 /// An answer, and the memory of its rows; `None` if it has none.
 type HeldAnswer = (GetResponse, Option<HeldRows>);

@@ -2,24 +2,20 @@
 //! (`http/`) call them.
 //!
 //! ```text
-//! search ─► filtered          a filter that is evaluated for the candidates
-//! get ─► gather ─► find       keys of several requests are looked up together; tried until each has its row
-//! get_stream ─► get           a Get for each of its requests
-//! lookups/ ─► gather, find    a stream of batches of keys
-//! take ─► row_reader          rows by address, in pieces; pieces: the pieces of any answer, made ahead
-//! tune, warm                  work in the background, which reports its progress
+//! search                 by vectors, words or a filter; search/filtered: a filter that is evaluated for the candidates
+//! get ─► by_key/         rows by their keys; requests that wait on a core are looked up together
+//! get_stream ─► get      a Get for each of its requests
+//! lookups/ ─► by_key/    a stream of batches of keys
+//! take ─► row_reader     rows by address, in pieces; pieces: the pieces of any answer, made ahead
+//! tune, warm             work in the background, which reports its progress
 //! describe, count, history, placement, status
 //! ```
 //!
-//! A request's work is done by the steps in `stages/` and by `fetch/`; `extra_rows` bounds the rows of keys that have
-//! several.
+//! A request's work is done by the steps in `stages/` and by `fetch/`.
 
+mod by_key;
 mod count;
 mod describe;
-mod extra_rows;
-mod filtered;
-mod find;
-mod gather;
 mod get;
 mod get_stream;
 mod history;

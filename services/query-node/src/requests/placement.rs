@@ -10,11 +10,10 @@ use placement::ChunkRun;
 use wire::fetch::ChunkRange;
 use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_nodes::{Node, Routes, add_chunk, all_runs, each_chunk};
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
 
 /// Maximum number of chunks that an answer names: about 2 MB if none of them are consecutive.

@@ -1,6 +1,7 @@
 //! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
 mod each_vector;
+mod filtered;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use wire::query::search_request::By as WireBy;
 use wire::query::{SearchRequest, SearchResponse, Vector};
 
 pub use self::each_vector::{as_one_query, search_each};
-use crate::admission::Ask;
+use self::filtered::{filter_found, search_filtered};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
@@ -21,14 +22,13 @@ use crate::fetch::{
     Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
 };
 use crate::request_context::RequestContext;
-use crate::requests::filtered::{filter_found, search_filtered};
-use crate::requests::find::find_rows;
+use crate::requests::by_key::find_rows;
 use crate::selection::Shape;
 use crate::stages::{
     By, Chosen, Hits, Keys, Question, StreamReply, at_least_0, choose_setting, column_of_vectors,
     finish, fuse, rank, search_text, validate_search,
 };
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 
 /// Memory of a row that is scored: its address, and its address with the distance.

@@ -10,7 +10,6 @@ use spelling::counted;
 use wire::query::{OnMissing, TakeRequest, TakeResponse};
 use wire::{Fault, Reason};
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
@@ -19,7 +18,7 @@ use crate::request_context::RequestContext;
 use crate::requests::pieces::Pieces;
 use crate::requests::row_reader::{Piece, RowReader};
 use crate::stages::{TakenRows, validate_take};
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, Measure, OpenTable};
 
 /// Maximum size of a message's rows, in bytes. A piece of rows (`row_reader.rs`) usually takes one or two messages. It

@@ -28,14 +28,13 @@ use wire::query::{TuneProgress, TuneRequest};
 
 use self::exact::{KEPT, exact_answers};
 use self::questions::{Asked, TuneQuestion, draw};
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::QUESTIONS_MAX;
 use crate::error::{QueryError, Result};
 use crate::recall_curves::{build_of, hash_of};
 use crate::request_context::RequestContext;
 use crate::stages::{NPROBES, REFINE_FACTOR, column_of_vectors, index_of};
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
 
 /// The number of rows that are drawn as questions by default. Their mean recall has a standard error of about 0.006

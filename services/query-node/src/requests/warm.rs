@@ -18,12 +18,11 @@ use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmReques
 use wire::query::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_nodes::{Routes, all_runs, blocks_of, fill_requests, ranges_by_owner};
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
 
 /// The number of files that an I/O node fills at the same time for one Warm without a limited rate. With one, it fills

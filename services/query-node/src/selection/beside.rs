@@ -7,10 +7,9 @@ use arrow_array::types::UInt64Type;
 use futures::FutureExt;
 
 use super::select::{Beside, Selection};
-use crate::admission::Ask;
 use crate::error::Result;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{Measure, OpenTable};
 
 /// Finds what `selection` needs in addition to the columns of `rows`, whose last columns are row addresses and the

@@ -12,12 +12,11 @@ use arrow_cast::display::array_value_to_string;
 use futures::FutureExt;
 
 use super::lookup::{Keys, candidates};
-use crate::admission::Ask;
 use crate::call_rules::{BATCH_ROWS_MAX, KEY_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::key_index::{Candidates, WantedRows};
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 
 /// The rows that may have keys: the position of a key, and the address of a row. Ascending.
 type KeyRows = Vec<(u32, RowAddr)>;

@@ -8,10 +8,9 @@ use futures::FutureExt;
 use lake::Metric as IndexMetric;
 
 use super::validate::Question;
-use crate::admission::Ask;
 use crate::error::Result;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::OpenTable;
 
 /// The maximum number of rows that I/O nodes compare. Their addresses take 8 MB. Of more rows, Lance's scanner reads the

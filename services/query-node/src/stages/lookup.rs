@@ -1,8 +1,8 @@
 //! Lookup: finds the rows that may have some keys.
 //!
 //! The key index returns candidates from the data files that its runs cover. A candidate's key is compared after the
-//! row was fetched (`find.rs`). Data files that no run covers yet are searched only for keys that the covered files do
-//! not answer. Without the key index, the column's BTREE or a scan returns each key's row.
+//! row was fetched (`requests/by_key/find.rs`). Data files that no run covers yet are searched only for keys that the
+//! covered files do not answer. Without the key index, the column's BTREE or a scan returns each key's row.
 
 use std::sync::Arc;
 
@@ -11,11 +11,10 @@ use arrow_array::{Array, ArrayRef, UInt32Array};
 use arrow_select::take::take;
 use futures::FutureExt;
 
-use crate::admission::Ask;
 use crate::error::Result;
 use crate::key_index::{Candidates, VersionKeys, WantedRows};
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::OpenTable;
 
 /// Keys to look up in a column.

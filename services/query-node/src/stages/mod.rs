@@ -3,9 +3,9 @@
 //!
 //! validate → lookup → vector → search → filter → rerank → rank → fetch → assemble → reply
 //!
-//! Filter, rerank and fetch are in `fetch/`, and vector is a fetch of one row. `requests/find.rs` alternates between
-//! lookup and fetch until each key has its row, or no candidates are left. `requests/filtered.rs` alternates between
-//! search and filter until enough candidates pass.
+//! Filter, rerank and fetch are in `fetch/`, and vector is a fetch of one row. `requests/by_key/find.rs` alternates
+//! between lookup and fetch until each key has its row, or no candidates are left. `requests/search/filtered.rs`
+//! alternates between search and filter until enough candidates pass.
 
 mod all_rows;
 mod assemble;

@@ -14,11 +14,10 @@ use spelling::counted;
 
 use super::every_row::{every_row, scored_by};
 use super::validate::{By, Question};
-use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::{Measure, OpenTable};
 
 /// Maximum number of rows of a search by filter alone that runs on the core. If the rows that pass are known, it only

@@ -19,14 +19,13 @@ use super::results::{Divided, results, without_unread};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::held_rows::HeldRows;
-use crate::requests::extra_rows::ExtraRows;
-use crate::requests::find::{UnreadKeys, find_all_rows, find_readable, find_rows};
-use crate::requests::gather::{Gathered, find_gathered};
+use crate::requests::by_key::{
+    ExtraRows, Gathered, UnreadKeys, find_all_rows, find_gathered, find_readable, find_rows,
+};
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
 };
-use crate::state::ShardState;
+use crate::state::{HeldRows, ShardState};
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection, ROW_ADDRESS};
 
 /// Batches of one projection that are looked up together. Without batches, the projection is only opened.
@@ -85,7 +84,7 @@ impl From<LookupReply> for Attempt<LookupReply> {
     }
 }
 
-/// Whether a look-up may share its work with other requests that wait on the core (`gather.rs`).
+/// Whether a look-up may share its work with other requests that wait on the core (`by_key/gather.rs`).
 #[derive(Clone, Copy)]
 enum Sharing {
     Gathered,

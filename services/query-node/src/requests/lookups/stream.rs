@@ -24,7 +24,7 @@ use super::keys::key_count;
 use super::projection::StreamProjection;
 use crate::call::StreamCalls;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
-use crate::held_rows::HeldRows;
+use crate::state::HeldRows;
 
 /// The revision of the protocol. From 2 on, a projection may ask for all rows of each key.
 const REVISION: u32 = 2;

@@ -20,13 +20,12 @@ use tokio::time::timeout;
 use tracing::warn;
 use wire::DEADLINE_MAX;
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::fetch::{PredicateFilter, filter_rows};
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
-use crate::state::ShardState;
+use crate::state::{Ask, ShardState};
 use crate::tables::OpenTable;
 
 /// Runs a search, and has its filter evaluated for the candidates if it is not known which of them pass.

@@ -13,13 +13,13 @@ use futures::FutureExt;
 use key_proof::{DistinctRows, FoundRows, Rounds};
 use spelling::counted;
 
+use super::extra_rows::{ExtraRows, extra_rows};
 use crate::call::Call;
 use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::fetch::{Cost, Fetched, UnreadRows, fetch_readable, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
-use crate::requests::extra_rows::{ExtraRows, extra_rows};
 use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
 use crate::tables::Projection;

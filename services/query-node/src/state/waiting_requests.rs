@@ -9,7 +9,7 @@ use lake::DIRECT_KEYS_MAX;
 use scheduler::{Flow, Priority};
 use tokio::sync::oneshot;
 
-use crate::held_rows::HeldRows;
+use super::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::tables::{OpenTable, Projection};
 

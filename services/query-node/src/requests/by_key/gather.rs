@@ -25,16 +25,14 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use wire::bytes_of_arrays;
 
+use super::find::{Callers, UnreadKeys, find_for, find_readable, find_rows};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::fetch::Cost;
-use crate::held_rows::HeldRows;
-use crate::requests::find::{Callers, UnreadKeys, find_for, find_readable, find_rows};
 use crate::stages::Keys;
-use crate::state::ShardState;
+use crate::state::{HeldRows, MemberRows, ShardState, WaitingRequest, groups};
 use crate::tables::Projection;
-use crate::waiting_requests::{MemberRows, WaitingRequest, groups};
 
 /// Maximum number of keys of a request that is gathered with others. Sharing saves the fixed cost of a look-up and a
 /// fetch, which weighs less the more keys a request has. It was measured with Gets of one key

@@ -8,7 +8,7 @@ use audit::{Record, Verdict};
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
 
-use crate::audit_line::reserve_line;
+use super::audit_line::reserve_line;
 use crate::counters::Rpc;
 use crate::error::QueryError;
 use crate::request_context::RequestContext;
