@@ -1,13 +1,16 @@
 //! `bireme lookup`: appends columns of a table to the rows of a file, by key.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use clap::{Args, ValueHint};
 use client::query::{
     Append, KeyCounts, LookupOpen, TableDescription, append_columns, columns_to_append,
 };
+use futures::future::try_join;
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
 use lake::{FileRows, fault_of, read_file, read_keys};
@@ -28,7 +31,7 @@ use crate::part_file::{part_file, unwritable};
 use crate::progress::{Unit, bar};
 use crate::runtime::on_a_thread;
 
-/// The number of batches of the file that are read ahead, while earlier ones are looked up. More would only take
+/// The number of batches that wait between two stages: reading the file, looking up, and writing. More would only take
 /// memory.
 const BATCHES_AHEAD: usize = 2;
 
@@ -191,31 +194,53 @@ async fn write(
     batches: impl Stream<Item = std::result::Result<RecordBatch, Fault>>,
     path: &Path,
 ) -> Result<u64> {
-    let unencodable = |error: &ParquetError| {
-        CliError::folder(format!("{} can't be written: {error}", path.display()))
-    };
     let mut batches = std::pin::pin!(batches);
     // Without rows there is no batch and so no schema.
     let Some(first) = batches.try_next().await? else {
         return Err(CliError::usage("the file of keys has no rows"));
     };
+    // The file is removed when this future is dropped, though the thread may still write to it.
     let file = part_file(path).map_err(|error| unwritable(path, &error))?;
-    let compression = Compression::ZSTD(Default::default());
-    let properties = WriterProperties::builder()
-        .set_compression(compression)
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
-        .build();
-    let mut writer = ArrowWriter::try_new(file.as_file(), first.schema(), Some(properties))
-        .map_err(|error| unencodable(&error))?;
-    let mut rows = 0;
-    let mut next = Some(first);
-    while let Some(batch) = next {
-        rows += batch.num_rows() as u64;
-        writer.write(&batch).map_err(|error| unencodable(&error))?;
-        next = batches.try_next().await?;
-    }
-    writer.close().map_err(|error| unencodable(&error))?;
+    let to = file.as_file().try_clone().map_err(|error| unwritable(path, &error))?;
+    let (schema, (sender, found)) = (first.schema(), mpsc::channel(BATCHES_AHEAD));
+    let send = async move {
+        let mut next = Some(first);
+        while let Some(batch) = next {
+            if sender.send(batch).await.is_err() {
+                // The writer has failed, and says why.
+                break;
+            }
+            next = batches.try_next().await?;
+        }
+        Ok(())
+    };
+    let encode = async {
+        on_a_thread(move || encode(found, schema, to)).await.map_err(|error| {
+            CliError::folder(format!("{} can't be written: {error}", path.display()))
+        })
+    };
+    let ((), rows) = try_join(send, encode).await?;
     file.as_file().sync_all().map_err(|error| unwritable(path, &error))?;
     file.persist_noclobber(path).map_err(|error| unwritable(path, &error.error))?;
+    Ok(rows)
+}
+
+/// Encodes batches as they come, and writes them to `file`. Returns the number of rows.
+fn encode(
+    mut batches: mpsc::Receiver<RecordBatch>,
+    schema: SchemaRef,
+    file: File,
+) -> std::result::Result<u64, ParquetError> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+        .build();
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+    let mut rows = 0;
+    while let Some(batch) = batches.blocking_recv() {
+        rows += batch.num_rows() as u64;
+        writer.write(&batch)?;
+    }
+    writer.close()?;
     Ok(rows)
 }

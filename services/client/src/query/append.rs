@@ -12,7 +12,7 @@ use arrow_select::take::{take, take_record_batch};
 use futures::future::try_join_all;
 use futures::{Stream, TryStreamExt, stream};
 use tokio::time::{Instant, sleep_until};
-use wire::{Fault, Reason};
+use wire::{Fault, Reason, bytes_of_arrays};
 
 use super::batch_size::BatchSize;
 use super::call::GottenRows;
@@ -173,7 +173,7 @@ impl Part {
     async fn looked_up(rows: RecordBatch, asked: &Asked) -> Result<Self, Fault> {
         let count = rows.num_rows();
         let fault = match found_for(&rows, &asked.appends).await {
-            Ok(found) if found.columns.get_array_memory_size() > BATCH_BYTES_MAX => {
+            Ok(found) if bytes_of_arrays(found.columns.columns()) > BATCH_BYTES_MAX => {
                 asked.size().too_large(count);
                 return Ok(Self::Known(rows, found));
             }
@@ -341,7 +341,12 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
         }
     };
     let matches = Matches::of(keys, &row_keys)?;
-    let column = |column: &ArrayRef| take(column, &matches.found, None).map_err(internal);
+    // If each of `rows` has a row of its own, these are in its order.
+    let is_in_order = !lookup.returns_all_rows() && row_keys.len() == keys.len();
+    let column = |column: &ArrayRef| match is_in_order {
+        true => Ok(Arc::clone(column)),
+        false => take(column, &matches.found, None).map_err(internal),
+    };
     let columns = found.columns().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let fields = found.schema();
     let fields = fields.fields().iter().map(|field| Field::clone(field).with_nullable(true));
