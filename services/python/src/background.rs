@@ -95,18 +95,13 @@ impl Background {
     /// Waits for `answer`, and drives all tasks meanwhile.
     pub fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
         let shared = &*self.shared;
-        shared.waiting.fetch_add(1, SeqCst);
+        let _waiting = Waiting::new(self);
         shared.waits.fetch_add(1, SeqCst);
         if shared.drives.load(SeqCst) {
             shared.yields.notify_one();
         }
         // If several threads wait, tokio lets one of them drive. When that one has its answer, another drives.
-        let answer = shared.runtime.block_on(answer);
-        let is_last = shared.waiting.fetch_sub(1, SeqCst) == 1;
-        if is_last && (shared.sleeps.load(SeqCst) || shared.tasks.load(SeqCst) > 0) {
-            self.thread.thread().unpark();
-        }
-        answer
+        shared.runtime.block_on(answer)
     }
 }
 
@@ -135,6 +130,26 @@ impl Shared {
         }
         let is_idle = self.waits.load(SeqCst) == waits;
         self.waiting.load(SeqCst) == 0 && (is_idle || self.tasks.load(SeqCst) > 0)
+    }
+}
+
+/// Counts a waiting thread until it has its answer, or panics. After the last one, the background thread drives.
+struct Waiting<'a>(&'a Background);
+
+impl<'a> Waiting<'a> {
+    fn new(background: &'a Background) -> Self {
+        background.shared.waiting.fetch_add(1, SeqCst);
+        Self(background)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Background { shared, thread } = self.0;
+        let is_last = shared.waiting.fetch_sub(1, SeqCst) == 1;
+        if is_last && (shared.sleeps.load(SeqCst) || shared.tasks.load(SeqCst) > 0) {
+            thread.thread().unpark();
+        }
     }
 }
 

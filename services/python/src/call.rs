@@ -1,5 +1,6 @@
 //! A call. Its request is built at once, but sent only when somebody waits for the answer.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,14 +37,16 @@ enum State {
 }
 
 impl Call {
-    /// Makes a call of `work`, whose value `convert` turns into a Python object.
+    /// Makes a call of `work`, whose value `convert` turns into a Python object. If `work` panics, the call fails with
+    /// `INTERNAL`, so that whoever waits for it is answered.
     pub fn new<T: Send + 'static>(
         background: &'static Background,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Self {
         let work = async move {
-            let value = work.await?;
+            let caught = AssertUnwindSafe(work).catch_unwind().await;
+            let value = caught.unwrap_or_else(|_| Err(panicked()))?;
             Ok(Box::new(move |py: Python<'_>| convert(py, value)) as Answer)
         };
         Self { state: Mutex::new(State::Made(work.boxed())), background }
@@ -65,6 +68,10 @@ impl Call {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn panicked() -> Fault {
+    Fault::new(Reason::Internal, "the client failed by a defect of its own; please report it")
 }
 
 #[pymethods]

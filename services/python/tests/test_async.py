@@ -70,6 +70,7 @@ def test_an_error_is_raised_where_it_is_awaited() -> None:
         assert isinstance(found[1], bireme.TableDescription)
         with pytest.raises(TimeoutError):
             await (await bireme.connect_async(timeout=1e-6)).status()
+        assert await (await bireme.connect_async(timeout=sys.maxsize)).table("words").exists("n02503517")
 
     asyncio.run(check())
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,4 +140,5 @@ def test_time_limits() -> None:
     for timeout in [0, -1, float("nan")]:
         with pytest.raises(bireme.BadRequestError, match="is no time limit"):
             bireme.connect(timeout=timeout).status()
-    assert bireme.connect(timeout=None).table("words").exists("n02503517")
+    for timeout in [None, sys.maxsize]:
+        assert bireme.connect(timeout=timeout).table("words").exists("n02503517")

@@ -29,6 +29,9 @@ pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// trip of 50 ms, 8 MiB carry 160 MB/s.
 const WINDOW_BYTES: u32 = 8 << 20;
 
+/// The longest timeout of a request: gRPC sends at most 8 digits, and hours are its largest unit.
+const TIMEOUT_MAX: Duration = Duration::from_secs(99_999_999 * 60 * 60);
+
 /// The generated gRPC client.
 pub(super) type Service = QueryServiceClient<Channel>;
 
@@ -104,9 +107,9 @@ impl QueryClient {
         })
     }
 
-    /// Returns this client with `timeout` as the timeout of each request.
+    /// Returns this client with `timeout` as the timeout of each request. It is at most 99,999,999 hours.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.timeout = Some(timeout.min(TIMEOUT_MAX));
         self
     }
 
@@ -371,6 +374,16 @@ mod tests {
         client.clone().answered(answer).await.unwrap();
         gone(&client.with_timeout(soon)).await;
         assert_eq!(dialled(), 0, "what has answered speaks no TLS");
+    }
+
+    #[tokio::test]
+    async fn a_timeout_of_any_length_can_be_sent() {
+        let endpoint = "localhost:1".parse::<Endpoint>().unwrap();
+        let nobody = Network::Simulated(Arc::new(Nobody));
+        let client = QueryClient::connect_over(&endpoint, &nobody).await.unwrap();
+        let request = client.with_timeout(Duration::MAX).request(ListTablesRequest {});
+        let sent = request.metadata().get("grpc-timeout").unwrap();
+        assert_eq!(sent.to_str().unwrap(), "99999999H");
     }
 
     #[tokio::test(start_paused = true)]
