@@ -55,8 +55,9 @@ impl Completions {
     fn take(&self, py: Python<'_>) -> PyResult<()> {
         // The byte is read before the list, so that a call that is added later wakes the loop again.
         let _ = (&self.woken).read(&mut [0; 64]);
-        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        let finished = std::mem::take(&mut *finished);
+        // The lock is not held while Python code runs, which may release Python's lock: the driving thread would wait.
+        let finished =
+            std::mem::take(&mut *self.finished.lock().unwrap_or_else(PoisonError::into_inner));
         for (future, outcome) in finished {
             let future = future.bind(py);
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
