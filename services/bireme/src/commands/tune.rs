@@ -1,6 +1,6 @@
 //! `bireme tune`: measures the recall of a vector index by the settings of its searches.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -89,6 +89,9 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     };
     // Create a file and open the table before measuring, so that a wrong path or URI is reported at once.
     if let Some(file) = &args.output {
+        if file.is_dir() {
+            return Err(unwritable(file, &io::ErrorKind::IsADirectory.into()));
+        }
         part_file(file).map_err(|error| unwritable(file, &error))?;
     }
     let beside = match &args.uri {
@@ -113,14 +116,17 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     let curve = decode(&bytes).map_err(|error| {
         CliError::usage(format!("the query node's curve can't be read: {error}; use one version"))
     })?;
+    // If one of the two fails, the other still has the curve.
+    let beside = match &beside {
+        Some(table) => Some(Box::pin(keep(table, &curve, &bytes)).await),
+        None => None,
+    };
     let mut kept = Vec::new();
     if let Some(file) = &args.output {
         write(file, &bytes)?;
         kept.push(file.display().to_string());
     }
-    if let Some(table) = &beside {
-        kept.push(Box::pin(keep(table, &curve, &bytes)).await?);
-    }
+    kept.extend(beside.transpose()?);
     let seconds = began.elapsed().as_secs_f64();
     report(&args.table, &curve, &kept, seconds, out)
 }

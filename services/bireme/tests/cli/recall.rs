@@ -12,6 +12,9 @@ fn a_curve_is_measured_kept_described_and_used() {
     up.names(&["tune", "words"], 2, "--uri");
     let elsewhere = up.folder.path().join("nothing");
     up.names(&["tune", "words", "--uri", text(&elsewhere)], 3, "nothing");
+    // The folder is refused before the node is asked: it serves no such table.
+    let folder = text(up.folder.path());
+    up.names(&["tune", "nope", "--output", folder], 2, "can't be written");
 
     let shown = run(&["describe", "words", "--endpoint", &up.endpoint]);
     assert!(shown.contains("vector_vector is not known; `bireme tune words` measures"), "{shown}");
