@@ -38,6 +38,9 @@ pub struct CallRule {
     pub message_bytes_max: usize,
     /// The effect of the method's streams on their connection.
     pub streams: Streams,
+    /// Whether the service reads messages without taking their accounts ([`Arriving::take`]). Their bytes are given back
+    /// when it reads on.
+    pub frees_read: bool,
     /// Whether the call is plain HTTP rather than gRPC: its request and its reply are bodies without gRPC's frames.
     pub is_plain: bool,
 }
@@ -76,7 +79,7 @@ const NAME_BYTES_MAX: usize = 64 << 10;
 impl CallRule {
     /// Creates the rule of a method whose messages have at most `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
-        Self { message_bytes_max, streams: Streams::Use, is_plain: false }
+        Self { message_bytes_max, streams: Streams::Use, frees_read: false, is_plain: false }
     }
 
     /// Creates the rule of a plain call whose body has at most `body_bytes_max` bytes.
@@ -91,7 +94,7 @@ impl CallRule {
                 Self { streams: Streams::Watch, ..Self::new(NAME_BYTES_MAX) }
             }
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => {
-                Self::new(NAME_BYTES_MAX).talking()
+                Self { frees_read: true, ..Self::new(NAME_BYTES_MAX).talking() }
             }
             _ => Self::new(NAME_BYTES_MAX),
         }
@@ -146,7 +149,7 @@ impl Requests {
             self.memory.count_refused();
             return Err(Box::new((memory_full(), request)));
         };
-        let CallRule { message_bytes_max, streams, is_plain } = rule;
+        let CallRule { message_bytes_max, streams, frees_read, is_plain } = rule;
         let mut watch = None;
         let stream = match streams {
             Streams::Use | Streams::Talk => Some(self.connection.open(false)),
@@ -165,7 +168,7 @@ impl Requests {
         let form = if is_plain { Form::Plain } else { Form::Grpc };
         let (body, arriving) =
             RequestBody::new(body, &self.memory, holder, form, message_bytes_max);
-        let body = body.in_room(&room, streams == Streams::Talk);
+        let body = body.in_room(&room, streams == Streams::Talk, frees_read);
         let mut request = Request::from_parts(head, Body::new(body));
         request.extensions_mut().insert(arriving.clone());
         request.extensions_mut().insert(Arc::clone(&self.connection));

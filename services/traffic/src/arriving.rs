@@ -32,6 +32,8 @@ pub struct RequestBody<B> {
     message_bytes_max: usize,
     /// Whether the caller may send messages for as long as it likes.
     is_talk: bool,
+    /// Whether the service reads messages without taking their accounts.
+    frees_read: bool,
     /// `Some` from [`in_room`](Self::in_room) until the request is complete or its stream loses its memory.
     waits: Option<WaitingStream>,
 }
@@ -114,7 +116,7 @@ impl<B: http_body::Body> RequestBody<B> {
     ) -> (Self, Arriving) {
         let arriving = Arriving::default();
         let (memory, holder) = (Arc::clone(memory), Arc::clone(holder));
-        let (arriving_here, is_talk, waits) = (arriving.clone(), false, None);
+        let (arriving_here, is_talk, frees_read, waits) = (arriving.clone(), false, false, None);
         let body = Self {
             inner,
             arriving: arriving_here,
@@ -123,15 +125,17 @@ impl<B: http_body::Body> RequestBody<B> {
             form,
             message_bytes_max,
             is_talk,
+            frees_read,
             waits,
         };
         (body, arriving)
     }
 
     /// Attaches the body to the stream whose memory is `room`, which the stream may lose until the request is complete.
-    /// `is_talk` says whether the caller may send messages for as long as it likes.
-    pub fn in_room(mut self, room: &Arc<StreamRoom>, is_talk: bool) -> Self {
-        self.is_talk = is_talk;
+    /// `is_talk` says whether the caller may send messages for as long as it likes. `frees_read` says that the service
+    /// does not call [`Arriving::take`]: the bytes of its messages are given back when it reads on.
+    pub fn in_room(mut self, room: &Arc<StreamRoom>, is_talk: bool, frees_read: bool) -> Self {
+        (self.is_talk, self.frees_read) = (is_talk, frees_read);
         if !self.inner.is_end_stream() {
             self.waits = Some(WaitingStream::new(room, &self.holder, is_talk));
         }
@@ -184,6 +188,15 @@ impl Unfinished {
         let (complete, held) = (std::mem::take(&mut self.complete), std::mem::take(&mut self.held));
         self.complete = complete.and(held.without_holder());
     }
+
+    /// Gives back the bytes of all messages that have arrived whole.
+    fn free_whole(&mut self) {
+        let begun = &mut self.lengths.begun;
+        let whole = begun.len() - usize::from(self.lengths.left > 0);
+        let bytes: u64 = begun.drain(..whole).sum();
+        let complete = self.complete.split(bytes);
+        self.held.shrink(bytes - complete.bytes());
+    }
 }
 
 impl Arriving {
@@ -217,6 +230,10 @@ where
         if let Some(lost) = self.waits.as_ref().and_then(|waits| waits.room.lost()) {
             self.waits = None;
             return Poll::Ready(Some(Err(lost)));
+        }
+        if self.frees_read {
+            // tonic reads on only once it has handed over all whole messages.
+            self.arriving.unfinished().free_whole();
         }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
             if let Some(waits) = &self.waits {
@@ -294,6 +311,31 @@ mod tests {
         assert_eq!((memory.used(), holder.bytes()), (0, 0));
     }
 
+    #[tokio::test]
+    async fn messages_whose_accounts_nobody_takes_count_until_the_service_reads_on() {
+        let (memory, holder) = (TrafficMemory::new(1 << 20), Arc::new(Holder::default()));
+        let room = memory.open_stream(0).unwrap();
+        // (what has arrived, the bytes of it that are held by the caller, those that count once the service reads on)
+        let cases: [(&'static [u8], u64, u64); 3] = [
+            (b"\0\0\0\0\x03abc\0\0\0\0\0", 0, 0),
+            (b"\0\0\0\0\x03abc\0\0", 10, 2),
+            (b"\0\0\0\0\x03abc\0\0\0\0\x03a", 14, 6),
+        ];
+        for (data, by_caller, left) in cases {
+            let unended =
+                Full::new(Bytes::from_static(data)).with_trailers(std::future::pending());
+            let (body, arriving) = RequestBody::new(unended, &memory, &holder, Form::Grpc, 3);
+            let mut body = body.in_room(&room, true, true);
+            body.frame().await.unwrap().unwrap();
+            assert_eq!((memory.used(), holder.bytes()), (data.len() as u64, by_caller));
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            assert!(Pin::new(&mut body.frame()).poll(&mut cx).is_pending());
+            assert_eq!((memory.used(), holder.bytes()), (left, left), "{data:?}");
+            drop((body, arriving));
+            assert_eq!(memory.used(), 0);
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_complete_request_is_never_stalled() {
         let (memory, holder) = (TrafficMemory::new(256 << 10), Arc::new(Holder::default()));
@@ -319,7 +361,7 @@ mod tests {
         let room = memory.open_stream(0).unwrap();
         let unended = whole.with_trailers(std::future::pending());
         let (body, arriving) = RequestBody::new(unended, &memory, &holder, Form::Grpc, len);
-        let mut body = body.in_room(&room, true);
+        let mut body = body.in_room(&room, true, false);
         body.frame().await.unwrap().unwrap();
         assert_eq!((memory.used(), holder.bytes()), (held, 0));
         drop(arriving.take());
