@@ -57,6 +57,9 @@ pub struct Merge {
     pub runs: Vec<usize>,
     /// Whether to build the new run from the key column, because the runs keep too few bits of the hashes.
     pub needs_keys: bool,
+    /// The memory that the new run takes, and building it if that is needed, in bytes, without spilled entries and the
+    /// list of files.
+    pub bytes: u64,
 }
 
 /// Removes the files of a run from `missing`, and returns whether this removed any. Called for one run after the other,
@@ -69,33 +72,32 @@ pub fn covers_some(files: &[DataFile], missing: &mut HashSet<&DataFile>) -> bool
     missing.len() < before
 }
 
-/// Returns the next merge that `runs` need, or `None` if they need none. Runs without live rows should be deleted
-/// before the call.
-pub fn next_merge(runs: &[RunFacts]) -> Option<Merge> {
+/// Returns the next merge that `runs` need and that takes at most `bytes_max`, or `None` if there is none. Runs without
+/// live rows should be deleted before the call.
+pub fn next_merge(runs: &[RunFacts], bytes_max: u64) -> Option<Merge> {
     let mut by_size: Vec<usize> = (0..runs.len()).collect();
     by_size.sort_by_key(|&index| std::cmp::Reverse(runs[index].live_rows));
+    let merge = |start: usize| Merge::of(runs, &by_size[start..], bytes_max);
     if runs.len() > RUNS_MAX {
-        let chosen = (0..RUNS_MAX).rev().find(|&start| is_worth_it(runs, &by_size, start));
-        // Runs with 2^32 rows or more in total cannot be merged. Then merge as many of the smallest runs as fit into
-        // one.
-        let start =
-            chosen.or_else(|| (0..runs.len() - 1).find(|&start| fits(runs, &by_size[start..])));
-        return start.map(|start| Merge::of(runs, &by_size[start..]));
+        let is_worth_it = |&start: &usize| is_much_smaller(runs, &by_size, start);
+        let chosen = (0..RUNS_MAX).rev().filter(is_worth_it).find_map(merge);
+        // Such a merge may take too much memory, or have 2^32 rows or more. Then merge as many of the smallest runs as
+        // possible.
+        return chosen.or_else(|| (0..runs.len() - 1).find_map(merge));
     }
-    let is_mostly_dead = |&index: &usize| runs[index].dead_rows > runs[index].live_rows;
-    by_size.into_iter().find(is_mostly_dead).map(|index| Merge::of(runs, &[index]))
+    let is_mostly_dead = |index: &usize| runs[*index].dead_rows > runs[*index].live_rows;
+    by_size
+        .iter()
+        .copied()
+        .filter(is_mostly_dead)
+        .find_map(|index| Merge::of(runs, &[index], bytes_max))
 }
 
-/// Returns whether the runs from `by_size[start]` on may be merged: they fit into one run, and each larger run has at
-/// least [`SIZE_RATIO`] times as many rows as that run.
-fn is_worth_it(runs: &[RunFacts], by_size: &[usize], start: usize) -> bool {
+/// Returns whether each run before `by_size[start]` has at least [`SIZE_RATIO`] times as many rows as the others
+/// together.
+fn is_much_smaller(runs: &[RunFacts], by_size: &[usize], start: usize) -> bool {
     let merged = live_rows(runs, &by_size[start..]);
-    let is_smaller = start == 0 || runs[by_size[start - 1]].live_rows / SIZE_RATIO >= merged;
-    is_smaller && fits(runs, &by_size[start..])
-}
-
-fn fits(runs: &[RunFacts], chosen: &[usize]) -> bool {
-    live_rows(runs, chosen) <= u64::from(u32::MAX)
+    start == 0 || runs[by_size[start - 1]].live_rows / SIZE_RATIO >= merged
 }
 
 fn live_rows(runs: &[RunFacts], chosen: &[usize]) -> u64 {
@@ -103,11 +105,20 @@ fn live_rows(runs: &[RunFacts], chosen: &[usize]) -> u64 {
 }
 
 impl Merge {
-    fn of(runs: &[RunFacts], chosen: &[usize]) -> Self {
+    /// Returns the merge of the `chosen` runs; `None` if it takes more than `bytes_max` or has too many rows for a run.
+    fn of(runs: &[RunFacts], chosen: &[usize], bytes_max: u64) -> Option<Self> {
+        let rows = live_rows(runs, chosen);
+        if rows > u64::from(u32::MAX) {
+            return None;
+        }
         let hash_bits = chosen.iter().map(|&index| runs[index].hash_bits).min().unwrap_or(0);
-        let merged = Geometry::for_keys(live_rows(runs, chosen), hash_bits);
+        let merged = Geometry::for_keys(rows, hash_bits);
         let needs_keys = merged.effective_tag_bits() < TAG_BITS_MIN;
-        Self { runs: chosen.to_vec(), needs_keys }
+        let bytes = match needs_keys {
+            true => Run::build_bytes_of(rows),
+            false => Run::ram_bytes_of(rows),
+        };
+        (bytes <= bytes_max).then(|| Self { runs: chosen.to_vec(), needs_keys, bytes })
     }
 }
 
@@ -122,7 +133,7 @@ mod tests {
     /// Merges until nothing is left to merge; returns the rows that were written.
     fn settle(runs: &mut Vec<RunFacts>) -> u64 {
         let mut written = 0;
-        while let Some(merge) = next_merge(runs) {
+        while let Some(merge) = next_merge(runs, u64::MAX) {
             assert!(!merge.needs_keys && merge.runs.len() > 1);
             let rows = live_rows(runs, &merge.runs);
             let mut index = 0;
@@ -164,37 +175,67 @@ mod tests {
     #[test]
     fn many_files_at_once_are_merged_at_once() {
         let runs = vec![facts(1_000_000); 100];
-        let merge = next_merge(&runs).unwrap();
+        let merge = next_merge(&runs, u64::MAX).unwrap();
         assert_eq!((merge.runs.len(), merge.needs_keys), (100, false));
-        assert_eq!(next_merge(&runs[..4]), None);
-        assert_eq!(next_merge(&[]), None);
+        assert_eq!(next_merge(&runs[..4], u64::MAX), None);
+        assert_eq!(next_merge(&[], u64::MAX), None);
     }
 
     #[test]
     fn runs_that_keep_too_few_bits_are_built_again() {
         let mut runs = vec![facts(100_000_000); 5];
         assert_eq!(
-            next_merge(&runs).unwrap(),
-            Merge { runs: vec![0, 1, 2, 3, 4], needs_keys: false }
+            next_merge(&runs, u64::MAX).unwrap(),
+            Merge {
+                runs: vec![0, 1, 2, 3, 4],
+                needs_keys: false,
+                bytes: Run::ram_bytes_of(500_000_000)
+            }
         );
         runs[3].hash_bits = 34;
-        assert!(next_merge(&runs).unwrap().needs_keys);
+        assert!(next_merge(&runs, u64::MAX).unwrap().needs_keys);
     }
 
     #[test]
     fn dead_rows_are_dropped_once_they_are_the_most() {
         let mut runs = vec![facts(10), facts(5)];
         runs[1].dead_rows = 5;
-        assert_eq!(next_merge(&runs), None);
+        assert_eq!(next_merge(&runs, u64::MAX), None);
         runs[1].dead_rows = 6;
-        assert_eq!(next_merge(&runs).unwrap().runs, [1]);
+        assert_eq!(next_merge(&runs, u64::MAX).unwrap().runs, [1]);
     }
 
     #[test]
     fn no_merge_has_more_rows_than_a_run_can_have() {
         let mut runs = vec![facts(3_000_000_000); 5];
         runs.extend([facts(1_000_000_000); 2]);
-        assert_eq!(next_merge(&runs).unwrap().runs, [4, 5, 6][1..]);
-        assert_eq!(next_merge(&runs[..5]), None);
+        assert_eq!(next_merge(&runs, u64::MAX).unwrap().runs, [4, 5, 6][1..]);
+        assert_eq!(next_merge(&runs[..5], u64::MAX), None);
+    }
+
+    #[test]
+    fn a_merge_that_does_not_fit_is_replaced_by_a_smaller_one() {
+        let mut runs = vec![facts(5_000_000); 4];
+        runs.push(facts(1_000));
+        let all = Run::ram_bytes_of(20_001_000);
+        assert_eq!(next_merge(&runs, all).unwrap().runs, [0, 1, 2, 3, 4]);
+        let merge = next_merge(&runs, all - 1).unwrap();
+        assert_eq!((merge.runs, merge.bytes), (vec![1, 2, 3, 4], Run::ram_bytes_of(15_001_000)));
+        assert_eq!(next_merge(&runs, Run::ram_bytes_of(5_001_000)).unwrap().runs, [3, 4]);
+        assert_eq!(next_merge(&runs, Run::ram_bytes_of(5_001_000) - 1), None);
+
+        // Building takes more memory than merging.
+        runs[4].hash_bits = 20;
+        assert_eq!(next_merge(&runs, all), None);
+        let build = Run::build_bytes_of(20_001_000);
+        assert_eq!(next_merge(&runs, build).unwrap().bytes, build);
+    }
+
+    #[test]
+    fn dead_rows_stay_if_the_smaller_run_does_not_fit() {
+        let runs = [RunFacts { dead_rows: 2_000, ..facts(1_000) }];
+        let bytes = Run::ram_bytes_of(1_000);
+        assert_eq!(next_merge(&runs, bytes).unwrap().runs, [0]);
+        assert_eq!(next_merge(&runs, bytes - 1), None);
     }
 }

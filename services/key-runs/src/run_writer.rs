@@ -408,7 +408,7 @@ impl<P: Fn(IndexProgress), B: WriteBudget> RunWriter<'_, P, B> {
     async fn merge(&mut self) -> std::result::Result<bool, RunWriteError> {
         loop {
             let facts: Vec<RunFacts> = self.held.iter().map(|it| it.facts(&self.wanted)).collect();
-            let Some(merge) = next_merge(&facts) else { return Ok(true) };
+            let Some(merge) = next_merge(&facts, u64::MAX) else { return Ok(true) };
             let rows = merge.runs.iter().map(|&at| facts[at].live_rows).sum();
             self.report("merge_runs", "rows", 0, rows);
             let wanted = self.wanted.clone();

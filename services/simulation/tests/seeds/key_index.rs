@@ -63,7 +63,7 @@ impl KeyIndex {
         loop {
             let facts: Vec<RunFacts> =
                 self.runs.iter().map(|run| RunFacts::of(run, &live)).collect();
-            let Some(merge) = next_merge(&facts) else { break };
+            let Some(merge) = next_merge(&facts, u64::MAX) else { break };
             assert!(!merge.needs_keys, "a small run keeps enough bits of the hashes");
             let merged: Vec<&Run> = merge.runs.iter().map(|&at| &*self.runs[at]).collect();
             let merged = Run::merge(&merged, |file| live.contains(file)).unwrap();

@@ -130,8 +130,8 @@ enum Work {
     Load { table: Table, file: RunFile },
     /// Build a run from the key column of some files. Each file comes with a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },
-    /// Merge `replaced`, and keep the files that some version has.
-    Merge { replaced: Vec<Arc<Run>>, live: HashSet<DataFile> },
+    /// Merge `replaced`, and keep the files that some version has. The new run takes up to `bytes`.
+    Merge { replaced: Vec<Arc<Run>>, live: HashSet<DataFile>, bytes: u64 },
 }
 
 impl TableRuns {
@@ -343,9 +343,8 @@ impl TableRuns {
                 let run = build_run(&self.column, seed, files, |_| ()).await?;
                 (run, RunSource::Column, held, replaced)
             }
-            Work::Merge { replaced, live } => {
-                let entries = replaced.iter().map(|run| run.entries()).sum();
-                let held = self.reserve(Run::ram_bytes_of(entries))?;
+            Work::Merge { replaced, live, bytes } => {
+                let held = self.reserve(bytes)?;
                 let parts = replaced.clone();
                 let merge = move || {
                     let parts: Vec<&Run> = parts.iter().map(Arc::as_ref).collect();
@@ -401,7 +400,7 @@ impl TableRuns {
     /// end.
     ///
     /// # Errors
-    /// If missing runs of a version do not fit, and nothing else is left to do.
+    /// If a merge or missing runs of a version do not fit, and nothing else is left to do.
     fn next_work(&self) -> Result<Option<Work>, RunError> {
         let mut state = self.state();
         let versions = state.versions_in_use();
@@ -420,18 +419,23 @@ impl TableRuns {
         }
         let facts: Vec<RunFacts> =
             state.runs.iter().map(|it| RunFacts::of(&it.run, &live)).collect();
-        if let Some(merge) = next_merge(&facts) {
+        let mut full = None;
+        let merge = next_merge(&facts, self.memory.max.saturating_sub(self.memory.used()));
+        if let Some(merge) = merge {
             let replaced = merge.runs.iter().map(|&at| Arc::clone(&state.runs[at].run));
             let replaced: Vec<_> = replaced.collect();
             if !merge.needs_keys {
-                return Ok(Some(Work::Merge { replaced, live }));
+                let bytes = merge.bytes;
+                return Ok(Some(Work::Merge { replaced, live, bytes }));
             }
             let files = replaced.iter().flat_map(|run| run.files());
             let files = files.filter(|file| live.contains(file));
             let files = files.filter_map(|file| of_a_version(&versions, file)).collect();
             return Ok(Some(Work::Build { files, replaced }));
+        } else if let Some(merge) = next_merge(&facts, u64::MAX) {
+            // Runs can still be loaded and built.
+            full = Some(self.full(merge.bytes));
         }
-        let mut full = None;
         for version in &versions {
             let missing = state.without_run(version);
             if missing.is_empty() {
