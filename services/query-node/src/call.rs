@@ -34,8 +34,9 @@ use crate::tables::{AskedVersion, OpenTable};
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 6;
 
-/// The audit log has at most this many bytes of the branch that a request names. No branch's name is longer.
-const BRANCH_BYTES_MAX: usize = 256;
+/// The audit log has at most this many bytes of the table and of the branch that a request names. No such name is
+/// longer.
+const NAME_BYTES_MAX: usize = 256;
 
 /// An rpc, a plain HTTP call, or a request of a stream: a Get of a GetStream, or an opening of a projection or a group
 /// of batches of a Lookup.
@@ -248,7 +249,7 @@ impl Call {
         let is_known = self.table == table;
         table.clone_into(&mut self.table);
         let branch = if asked.branch == BranchName::MAIN { "" } else { asked.branch };
-        branch[..branch.floor_char_boundary(BRANCH_BYTES_MAX)].clone_into(&mut self.branch);
+        cut(branch).clone_into(&mut self.branch);
         let authorization = match self.authorization.take() {
             Some(known) if is_known && known.is_for(permission) => known,
             _ => {
@@ -496,7 +497,7 @@ impl Call {
             caller: Some(&self.caller.caller.identity().to_string()),
             peer: self.caller.address,
             rpc: self.rpc.path(),
-            table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
+            table: Some(cut(&self.table)).filter(|table| !table.is_empty()),
             branch: Some(self.branch.as_str()).filter(|branch| !branch.is_empty()),
             version: self.open.as_ref().map(|open| open.version()),
             grant: grant.or(refusal.grant.as_deref()),
@@ -508,6 +509,11 @@ impl Call {
             duration_us: self.began.elapsed().as_micros() as u64,
         });
     }
+}
+
+/// Returns the part of a name that the audit log has.
+fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
 impl Drop for Call {

@@ -167,6 +167,11 @@ impl<B: http_body::Body> RequestBody<B> {
             let what = format!("{what}; at most {max} are taken by this call");
             Status::from(Fault::new(reason, what))
         })?;
+        if !self.is_talk && unfinished.lengths.begun.len() > 1 {
+            // The server would read on and drop them, and the list of their lengths is not counted.
+            let what = "this call takes one message, and the request has more";
+            return Err(Fault::new(Reason::BadArgument, what).into());
+        }
         // A call with one message is processed once its request has ended. If the caller may send many messages, each
         // is processed as soon as it is complete.
         if self.is_talk && unfinished.lengths.is_between() {
@@ -307,7 +312,11 @@ mod tests {
         let (mut third, _) = RequestBody::new(of(b"\0\0\0\0\x04"), &memory, &holder, Form::Grpc, 3);
         let refused = third.frame().await.unwrap().unwrap_err();
         assert!(refused.message().contains("4 bytes; at most 3"), "{refused}");
-        drop((body, second, third, arriving, other));
+        let (mut fourth, _) =
+            RequestBody::new(of(b"\0\0\0\0\0\0\0\0\0\0"), &memory, &holder, Form::Grpc, 3);
+        let refused = fourth.frame().await.unwrap().unwrap_err();
+        assert!(refused.message().contains("takes one message"), "{refused}");
+        drop((body, second, third, fourth, arriving, other));
         assert_eq!((memory.used(), holder.bytes()), (0, 0));
     }
 
@@ -322,8 +331,7 @@ mod tests {
             (b"\0\0\0\0\x03abc\0\0\0\0\x03a", 14, 6),
         ];
         for (data, by_caller, left) in cases {
-            let unended =
-                Full::new(Bytes::from_static(data)).with_trailers(std::future::pending());
+            let unended = Full::new(Bytes::from_static(data)).with_trailers(std::future::pending());
             let (body, arriving) = RequestBody::new(unended, &memory, &holder, Form::Grpc, 3);
             let mut body = body.in_room(&room, true, true);
             body.frame().await.unwrap().unwrap();
