@@ -134,8 +134,10 @@ impl Opener {
         manifest: &ManifestLocation,
     ) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = latest.insert((uri.clone(), branch.cloned()), Latest::of(manifest));
-        before.is_some_and(|before| before.is_replaced_by(&Latest::of(manifest)))
+        let (key, now) = ((uri.clone(), branch.cloned()), Latest::of(manifest));
+        let is_recreated = latest.get(&key).is_some_and(|before| before.is_replaced_by(&now));
+        latest.insert(key, now);
+        is_recreated
     }
 
     /// Checks that a dataset, which was opened in the folder of `branch`, is that branch of the table.

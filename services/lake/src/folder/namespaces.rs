@@ -16,6 +16,7 @@ use lance::Dataset;
 use lance_core::{Error, Result as LanceResult};
 use tables::{TableFolder, TableUri};
 
+use crate::error::words::quoted;
 use crate::error::{LakeError, Result};
 use crate::opener::Opener;
 
@@ -81,10 +82,7 @@ pub(crate) async fn read(
         return Ok(Some(Arc::clone(before)));
     }
     if let Some(flags) = manifest.table_metadata.get(READER_FLAGS).filter(|flags| *flags != "0") {
-        let why = format!(
-            "needs a newer Bireme (reader features {})",
-            crate::error::words::quoted(flags)
-        );
+        let why = format!("needs a newer Bireme (reader features {})", quoted(flags));
         return Err(unsupported(why));
     }
     let too_large = || unsupported(format!("is larger than the {BYTES_MAX} bytes that are read"));

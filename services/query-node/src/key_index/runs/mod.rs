@@ -419,7 +419,6 @@ impl TableRuns {
         }
         let facts: Vec<RunFacts> =
             state.runs.iter().map(|it| RunFacts::of(&it.run, &live)).collect();
-        let mut full = None;
         let merge = next_merge(&facts, self.memory.max.saturating_sub(self.memory.used()));
         if let Some(merge) = merge {
             let replaced = merge.runs.iter().map(|&at| Arc::clone(&state.runs[at].run));
@@ -432,10 +431,9 @@ impl TableRuns {
             let files = files.filter(|file| live.contains(file));
             let files = files.filter_map(|file| of_a_version(&versions, file)).collect();
             return Ok(Some(Work::Build { files, replaced }));
-        } else if let Some(merge) = next_merge(&facts, u64::MAX) {
-            // Runs can still be loaded and built.
-            full = Some(self.full(merge.bytes));
         }
+        // If a merge does not fit, runs can still be loaded and built.
+        let mut full = next_merge(&facts, u64::MAX).map(|merge| self.full(merge.bytes));
         for version in &versions {
             let missing = state.without_run(version);
             if missing.is_empty() {
