@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 pub use handshake::{Handshake, HandshakeAudit};
-pub use record::{Record, Verdict};
+pub use record::{Record, Verdict, cut_name};
 
 /// The maximum number of lines that wait for the file. A line has a few hundred bytes, so all of them take some
 /// megabytes. Requests beyond them wait.

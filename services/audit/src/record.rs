@@ -69,6 +69,15 @@ pub fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok,
     serializer.collect_str(&humantime::format_rfc3339_millis(*time))
 }
 
+/// The maximum length of the name of a table or a branch in a line, in bytes. No such name is longer. Without it, a
+/// caller could write lines of any length, because names that do not exist are logged too.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Returns the part of a name that a line has.
+pub fn cut_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -10,14 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use audit::{Audit, Record, Reserved, Verdict};
+use audit::{Audit, Record, Reserved, Verdict, cut_name};
 use tokio::time::Instant;
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
-
-/// The maximum length of a label, or of a branch's name, in a line, in bytes. Without it, a caller could write lines of
-/// any length, because names of tables that do not exist are logged too.
-const NAME_BYTES_MAX: usize = 256;
 
 /// The fields that all lines of a call share. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -88,7 +84,7 @@ impl AuditLine {
     /// Sets the table's label (`None` if no table can have the name that the caller gives), its branch (empty for the
     /// main one), and its version (0 if the caller names none).
     pub fn names_table(&mut self, label: Option<String>, branch: &str, version: u64) {
-        let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
+        let cut = |name: &str| cut_name(name).to_owned();
         self.table = label.as_deref().map(cut);
         self.branch = Some(branch).filter(|branch| !branch.is_empty()).map(cut);
         self.version = Some(version).filter(|&version| version > 0);

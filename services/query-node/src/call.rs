@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use access::{Authorization, Grant, Permission};
-use audit::{Record, Reserved, Verdict};
+use audit::{Record, Reserved, Verdict, cut_name};
 use futures::{FutureExt, future};
 use lake::BranchName;
 use telemetry::{Attribute, Recording};
@@ -33,10 +33,6 @@ use crate::tables::{AskedVersion, OpenTable};
 
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 6;
-
-/// The audit log has at most this many bytes of the table and of the branch that a request names. No such name is
-/// longer.
-const NAME_BYTES_MAX: usize = 256;
 
 /// An rpc, a plain HTTP call, or a request of a stream: a Get of a GetStream, or an opening of a projection or a group
 /// of batches of a Lookup.
@@ -249,7 +245,7 @@ impl Call {
         let is_known = self.table == table;
         table.clone_into(&mut self.table);
         let branch = if asked.branch == BranchName::MAIN { "" } else { asked.branch };
-        cut(branch).clone_into(&mut self.branch);
+        cut_name(branch).clone_into(&mut self.branch);
         let authorization = match self.authorization.take() {
             Some(known) if is_known && known.is_for(permission) => known,
             _ => {
@@ -497,7 +493,7 @@ impl Call {
             caller: Some(&self.caller.caller.identity().to_string()),
             peer: self.caller.address,
             rpc: self.rpc.path(),
-            table: Some(cut(&self.table)).filter(|table| !table.is_empty()),
+            table: Some(cut_name(&self.table)).filter(|table| !table.is_empty()),
             branch: Some(self.branch.as_str()).filter(|branch| !branch.is_empty()),
             version: self.open.as_ref().map(|open| open.version()),
             grant: grant.or(refusal.grant.as_deref()),
@@ -509,11 +505,6 @@ impl Call {
             duration_us: self.began.elapsed().as_micros() as u64,
         });
     }
-}
-
-/// Returns the part of a name that the audit log has.
-fn cut(name: &str) -> &str {
-    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
 impl Drop for Call {
