@@ -13,10 +13,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{IntoPyObjectExt, intern};
 
-/// Returns the first row as a dictionary, or None if there is none.
+use crate::rows::Rows;
+
+/// Returns the first row as a dictionary, or None if there is none. pyarrow converts it if it has a value of an extension
+/// type, such as a UUID.
 pub fn first_row(py: Python<'_>, rows: &RecordBatch) -> PyResult<Py<PyAny>> {
     if rows.num_rows() == 0 {
         return Ok(py.None());
+    }
+    let fields = rows.schema_ref().flattened_fields();
+    if fields.iter().any(|field| field.extension_type_name().is_some()) {
+        let table = Rows::from(rows.slice(0, 1)).into_table(py)?;
+        let converted = table.bind(py).call_method0(intern!(py, "to_pylist"))?;
+        return Ok(converted.get_item(0)?.unbind());
     }
     let row = PyDict::new(py);
     for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {

@@ -28,6 +28,9 @@ ROWS = pa.table(
         "large": pa.array(["a", "", None], pa.large_string()),
         "bytes": pa.array([b"", None, b"\x00\xff"]),
         "fixed": pa.array([b"abcd", None, b"efgh"], pa.binary(4)),
+        "uuid": pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([b"0123456789abcdef", None, b"\xff" * 16], pa.binary(16))
+        ),
         "day": pa.array([DAY, None, datetime.date(1900, 1, 1)]),
         "time": pa.array([NOON, None, NOON], pa.timestamp("us")),
         "zoned": pa.array([NOON, None, NOON], pa.timestamp("us", "UTC")),
