@@ -45,4 +45,4 @@ pub use table_folders::folders;
 pub use text_args::{TEXT, TextArgs};
 pub use vector_column::VectorColumn;
 pub use vector_file::read_vector;
-pub use vectors_file::read_vectors;
+pub use vectors_file::{Nulls, read_vectors};

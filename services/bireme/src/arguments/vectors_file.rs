@@ -13,10 +13,24 @@ use lake::fault_of;
 use super::source_file::read_source;
 use crate::error::{CliError, Result};
 
+/// What becomes of nulls in a column of vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nulls {
+    /// They are left out.
+    Skip,
+    /// A file that has one is refused, so that the positions of vectors are those of the file's rows.
+    Refuse,
+}
+
 /// Reads vectors from a file in one of the formats that `bireme ingest` reads. The vectors are in `column`, or, if the
-/// file has no such column or none is named, in its only column of vectors. Nulls are left out. A file with more than
-/// `vectors_max` vectors is refused.
-pub fn read_vectors(path: &Path, column: Option<&str>, vectors_max: usize) -> Result<Vec<Vector>> {
+/// file has no such column or none is named, in its only column of vectors. A file with more than `vectors_max` vectors
+/// is refused.
+pub fn read_vectors(
+    path: &Path,
+    column: Option<&str>,
+    vectors_max: usize,
+    nulls: Nulls,
+) -> Result<Vec<Vector>> {
     let file = read_source(path)?;
     let shown = path.display();
     let at =
@@ -25,7 +39,15 @@ pub fn read_vectors(path: &Path, column: Option<&str>, vectors_max: usize) -> Re
     for batch in file {
         let batch = batch.map_err(|error| fault_of(&error))?;
         let array = batch.column(at);
-        for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+        for row in 0..array.len() {
+            if array.is_null(row) {
+                if nulls == Nulls::Skip {
+                    continue;
+                }
+                let number = vectors.len();
+                let problem = format!("{shown}: vector {number} is null; leave its row out");
+                return Err(CliError::usage(problem));
+            }
             let values = vector(array, row).ok_or_else(|| {
                 CliError::usage(format!(
                     "{shown}: vector {} is not a list of numbers",
@@ -87,10 +109,14 @@ mod tests {
     use super::*;
 
     fn read(text: &str, column: Option<&str>) -> Result<Vec<Vec<f32>>> {
+        read_with(text, column, Nulls::Skip)
+    }
+
+    fn read_with(text: &str, column: Option<&str>, nulls: Nulls) -> Result<Vec<Vec<f32>>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("asked.jsonl");
         std::fs::write(&path, text).unwrap();
-        Ok(read_vectors(&path, column, 2)?.into_iter().map(|it| it.values).collect())
+        Ok(read_vectors(&path, column, 2, nulls)?.into_iter().map(|it| it.values).collect())
     }
 
     #[test]
@@ -100,6 +126,8 @@ mod tests {
         assert_eq!(read(one, None).unwrap(), expected);
         // A column's name in the table may differ from its name in the file.
         assert_eq!(read(one, Some("vector")).unwrap(), expected);
+        let said = read_with(one, None, Nulls::Refuse).unwrap_err();
+        assert!(said.message().contains("vector 1 is null; leave its row out"), "{said:?}");
         let two = "{\"a\": [1.0], \"v\": [2.0], \"w\": [\"x\"]}\n";
         assert_eq!(read(two, Some("v")).unwrap(), [[2.0]]);
         assert!(

@@ -7,7 +7,7 @@ use client::query::{By, Found, NamedExpression, OrderBy, SearchRequest, Vector, 
 use serde_json::json;
 
 use crate::arguments::{
-    Connection, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
+    Connection, Nulls, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
     parse_expression, parse_filter, parse_order, read_vector, read_vectors,
 };
 use crate::error::{CliError, Result};
@@ -229,7 +229,9 @@ impl SearchArgs {
             (Some(key), ..) => Some(By::Like(key)),
             (_, Some(file), _) => Some(By::Vector(Vector { values: read_vector(&file)? })),
             (_, _, Some(file)) => {
-                let vectors = read_vectors(&file, self.column.as_deref(), VECTORS_MAX)?;
+                let column = self.column.as_deref();
+                // `query_index` in the answer is then the position of the vector's row in the file.
+                let vectors = read_vectors(&file, column, VECTORS_MAX, Nulls::Refuse)?;
                 Some(By::Vectors(Vectors { vectors }))
             }
             (None, None, None) => {

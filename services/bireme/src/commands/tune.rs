@@ -12,7 +12,7 @@ use recall::{Curve, CurveFileError, CurveFiles, Questions, decode};
 use serde_json::{Value, json};
 use wire::query::RecallSetting;
 
-use crate::arguments::{Connection, StorageArgs, read_vectors};
+use crate::arguments::{Connection, Nulls, StorageArgs, read_vectors};
 use crate::error::{CliError, Result};
 use crate::escape;
 use crate::output::{Output, count, counted, micros, recall_json, recall_text};
@@ -84,7 +84,7 @@ pub struct TuneArgs {
 /// Measures, keeps the curve and prints it.
 pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     let questions = match &args.questions {
-        Some(file) => read_vectors(file, args.column.as_deref(), QUESTIONS_MAX)?,
+        Some(file) => read_vectors(file, args.column.as_deref(), QUESTIONS_MAX, Nulls::Skip)?,
         None => Vec::new(),
     };
     // Create a file and open the table before measuring, so that a wrong path or URI is reported at once.
