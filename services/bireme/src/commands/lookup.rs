@@ -136,7 +136,8 @@ fn check_output(path: &Path) -> Result<()> {
             "--output {shown}: the rows are written as Parquet; give a name that ends in .parquet"
         )));
     }
-    match path.exists() {
+    // A link is in the way too, even if nothing is where it leads.
+    match path.symlink_metadata().is_ok() {
         false => part_file(path).map(drop).map_err(|error| unwritable(path, &error)),
         true => {
             Err(CliError::usage(format!("{shown} exists; remove it, or choose another --output")))

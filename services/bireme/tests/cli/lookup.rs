@@ -1,6 +1,7 @@
 //! `bireme lookup`, and the loads of `bireme bench get` on streams.
 
 use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use arrow_array::RecordBatch;
@@ -58,6 +59,11 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
     assert_eq!(done["keys"], (0..rows).filter(has_key).count());
     assert_eq!(done["keys_found"], (0..rows).filter(has_key).filter(|row| row % 5 != 0).count());
     up.names(&on_who, 2, "joined.parquet exists");
+    // A link that leads nowhere is refused before the node is asked: it serves no such table.
+    let link = up.folder.path().join("link.parquet");
+    symlink(up.folder.path().join("nothing"), &link).unwrap();
+    let to_link = ["lookup", "nope", "--keys", text(&keys), "--output", text(&link)];
+    up.names(&to_link, 2, "link.parquet exists");
     let csv = ["lookup", "words", "--keys", text(&keys), "--output", "joined.csv", "--on", "who"];
     up.names(
         &csv,

@@ -15,7 +15,8 @@ pub struct TrialFile<'a>(&'a Path);
 impl<'a> TrialFile<'a> {
     /// Checks that the path is free. The file is not created yet.
     pub fn new(path: &'a Path) -> Result<Self> {
-        if path.exists() {
+        // A link counts, even if nothing is where it leads: it would be removed on drop.
+        if path.symlink_metadata().is_ok() {
             let path = path.display();
             let message = format!("{path} exists already; name a new file");
             return Err(CliError::usage(message));
@@ -39,5 +40,19 @@ impl<'a> TrialFile<'a> {
 impl Drop for TrialFile<'_> {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("nothing"), &link).unwrap();
+        assert!(TrialFile::new(&link).is_err());
+        assert!(link.is_symlink());
     }
 }
