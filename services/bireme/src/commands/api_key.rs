@@ -37,9 +37,32 @@ pub fn run(args: &ApiKeyArgs, out: &mut Output) -> Result<()> {
     if out.json() {
         return out.document(&json!({ "name": name, "key": key, "sha256": sha256 }));
     }
-    let quoted = toml::Value::String(name.clone());
     out.line(format_args!("{key}\n"))?;
-    out.line(format_args!("# in the access policy:"))?;
-    out.line(format_args!("[keys.{quoted}]\nsha256 = [\"{sha256}\"]"))?;
-    out.line(format_args!("# and in a grant: who = [\"key:{name}\"]"))
+    out.line(in_the_policy(name, &sha256))
+}
+
+/// Returns the entry of a key in the policy, and the list of a grant for it.
+fn in_the_policy(name: &str, sha256: &str) -> String {
+    // A string of JSON is one of TOML too. It has one line, as the name of a TOML table must.
+    let (quoted, who) = (json!(name), json!(format!("key:{name}")));
+    format!(
+        "# in the access policy:\n[keys.{quoted}]\nsha256 = [\"{sha256}\"]\n# and in a grant: who = [{who}]"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_toml_for_every_name() {
+        for name in ["ci", "a.b c", "it's", "a\"b", r"a\b", r#"'a\"b'"#] {
+            let lines = in_the_policy(name, "00");
+            let policy: toml::Table = toml::from_str(&lines).unwrap();
+            assert_eq!(policy["keys"][name]["sha256"][0].as_str(), Some("00"), "{lines}");
+            let (_, grant) = lines.split_once("# and in a grant: ").unwrap();
+            let grant: toml::Table = toml::from_str(grant).unwrap();
+            assert_eq!(grant["who"][0].as_str(), Some(&*format!("key:{name}")), "{lines}");
+        }
+    }
 }
