@@ -95,6 +95,7 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
         (lambda t: t.get(True), "True is no key"),
         (lambda t: t.get([1.5]), "1.5 is no key"),
         (lambda t: t.lookup("n02503517"), "'n02503517' is a single key"),
+        (lambda t: t.exists([1 << 70]), "the keys make no array"),
         (lambda t: t.lookup(["n02503517"], on="synset"), "a list has no columns"),
         (lambda t: t.take(["a"]), "array of integers"),
         (lambda t: t.take([-1]), "array of integers"),

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -142,3 +143,9 @@ def test_keys_of_every_type(server: bireme.Server, column: str, key: bireme._arg
     assert row[column] == key
     assert table.exists(key, key_column=column)
     assert table.lookup([key], columns=[column], key_column=column)[column].to_pylist() == [key]
+
+
+def test_times_in_nanoseconds_are_keys(server: bireme.Server) -> None:
+    row = server.table("all").get(np.datetime64(NOON, "ns"), columns=["time"], key_column="time")
+    assert row is not None
+    assert row["time"] == NOON

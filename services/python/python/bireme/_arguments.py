@@ -34,7 +34,10 @@ def key_text(key: Any) -> str:
     if isinstance(key, str):
         return key
     if not isinstance(key, _KEY_TYPES) and is_key(key):
-        key = key.item()
+        value = key.item()
+        # NumPy returns a time in nanoseconds as an integer, which is no key of a column of timestamps.
+        is_time = getattr(getattr(key, "dtype", None), "kind", None) == "M"
+        key = str(key) if is_time and isinstance(value, int) else value
     match key:
         case bool():
             pass
@@ -66,7 +69,7 @@ def key_array(keys: Any) -> pa.Array:
             if any(isinstance(key, uuid.UUID) for key in keys):
                 return _uuid_array(keys)
         array = pa.array(keys)
-    except (TypeError, pa.ArrowException) as error:
+    except (TypeError, OverflowError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
     # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
