@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::arguments::{StorageArgs, VectorColumn, check_source};
 use crate::error::Result;
-use crate::output::{self, Output, index_commands};
+use crate::output::{self, Output, can_build, index_commands};
 use crate::progress::{Unit, bar};
 use crate::runtime;
 
@@ -31,7 +31,7 @@ vectors if all have the same length of at least 8; others need --vector.
 
 The rows of all files become one new version of the table; an ingest that fails
 or is interrupted changes nothing. --mode overwrite drops the table's indexes
-and prints the commands that build them again.
+and prints the commands that build them again, if `bireme index` can.
 
 --key records the column and refuses rows without a key. Duplicate keys are not
 detected here, but by `bireme index --key`, which reports them: `bireme get`
@@ -137,5 +137,12 @@ fn report(table: &str, done: &IngestSummary, out: &mut Output) -> Result<()> {
     let index = |it: &IndexInfo| format!("{} on {}", it.kind, it.columns.join(", "));
     let gone = dropped.iter().map(index).collect::<Vec<_>>().join("; ");
     out.line(format_args!("dropped indexes: {gone}"))?;
-    again.iter().try_for_each(|command| out.line(format_args!("to build them again: {command}")))
+    for command in &again {
+        out.line(format_args!("to build them again: {command}"))?;
+    }
+    let others = dropped.iter().filter(|it| !can_build(it)).map(index).collect::<Vec<_>>();
+    if others.is_empty() {
+        return Ok(());
+    }
+    out.line(format_args!("of kinds that `bireme index` can't build: {}", others.join("; ")))
 }

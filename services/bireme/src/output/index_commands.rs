@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::shell_word;
 
 /// Returns the commands that rebuild `indexes` of the table at `uri`, whose columns are `columns` and whose key column
-/// is `key`. One command builds vector indexes of only one kind and metric, so there is a command for each combination.
-/// Numbers of partitions get their defaults, which depend on the number of rows. Indexes on columns that no longer exist
-/// are left out.
+/// is `key`. One command builds vector indexes of only one kind and metric, and stores positions for all of its text
+/// columns or for none, so there is a command for each combination. Numbers of partitions get their defaults, which
+/// depend on the number of rows. Indexes on columns that no longer exist, and those that no command
+/// [can build](can_build), are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],
@@ -17,9 +18,10 @@ pub fn index_commands(
 ) -> Vec<String> {
     // The settings of vector indexes, each with the columns whose indexes have these settings.
     let mut vectors: Vec<(String, String)> = Vec::new();
-    let (mut texts, mut scalars, mut keys) = (String::new(), String::new(), String::new());
-    let mut positions = false;
-    for index in indexes {
+    // Text columns, without and with positions.
+    let mut texts = [String::new(), String::new()];
+    let (mut scalars, mut keys) = (String::new(), String::new());
+    for index in indexes.iter().filter(|index| can_build(index)) {
         let Some(column) = index.columns.first().filter(|it| columns.contains(it)) else {
             continue;
         };
@@ -31,17 +33,21 @@ pub fn index_commands(
                 None => vectors.push((settings, column)),
             }
         } else if index.is_text() {
-            texts += &format!(" --text {word}");
-            positions |= index.positions == Some(true);
+            texts[usize::from(index.positions == Some(true))] += &format!(" --text {word}");
         } else if key == Some(column) {
             keys += &format!(" --key {word}");
         } else {
             scalars += &format!(" --scalar {word}");
         }
     }
-    if positions {
-        texts += " --positions";
+    let [plain, mut positioned] = texts;
+    if !positioned.is_empty() {
+        positioned += " --positions";
     }
+    let (texts, apart) = match plain.is_empty() {
+        true => (positioned, plain),
+        false => (plain, positioned),
+    };
     let others = texts + &scalars + &keys;
     let mut commands: Vec<_> =
         vectors.into_iter().map(|(settings, columns)| columns + &settings).collect();
@@ -50,8 +56,16 @@ pub fn index_commands(
         None if others.is_empty() => {}
         None => commands.push(others),
     }
+    if !apart.is_empty() {
+        commands.push(apart);
+    }
     let uri = shell_word(uri);
     commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
+}
+
+/// Returns whether `bireme index` can build an index like this one. Lance has further kinds of vector index.
+pub fn can_build(index: &IndexInfo) -> bool {
+    !index.is_vector() || index.kind.parse::<VectorIndexKind>().is_ok()
 }
 
 /// The bits per dimension of an IVF_RQ index if no flag sets them.
@@ -151,9 +165,24 @@ mod tests {
             assert_eq!(index_commands("t", &columns, None, &[index]), [command]);
         }
         let with_positions = IndexInfo { positions: Some(true), ..index("text", "Inverted", None) };
+        let two = [with_positions, index("day", "BTree", None)];
         assert_eq!(
-            index_commands("t", &columns, None, &[with_positions, index("day", "BTree", None)]),
+            index_commands("t", &columns, None, &two),
             ["bireme index --table t --text text --positions --scalar day"]
+        );
+        let three = [&two[..], &[index("x", "Inverted", None)]].concat();
+        assert_eq!(
+            index_commands("t", &columns, None, &three),
+            [
+                "bireme index --table t --text x --scalar day",
+                "bireme index --table t --text text --positions",
+            ]
+        );
+        let flat = index("v", "IVF_FLAT", Some(Metric::Cosine));
+        assert!(!can_build(&flat) && indexes.iter().all(can_build));
+        assert_eq!(
+            index_commands("t", &columns, None, &[flat, index("day", "BTree", None)]),
+            ["bireme index --table t --scalar day"]
         );
     }
 }

@@ -12,7 +12,7 @@ mod text_table;
 
 pub use crate::quantity::{bytes, count, counted, micros, rate};
 pub use cell::key_text;
-pub use index_commands::index_commands;
+pub use index_commands::{can_build, index_commands};
 pub use recall::{recall_json, recall_text};
 pub use rows::RowLayout;
 pub use shell_word::shell_word;
