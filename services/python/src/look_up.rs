@@ -7,22 +7,16 @@ use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::take::take;
 use client::query::{
-    Append, Lookup, LookupOpen, QueryClient, TableDescription, append_columns, columns_to_append,
-    keys_of,
+    Append, Lookup, LookupOpen, Presence, QueryClient, TableDescription, append_columns,
+    columns_to_append, presence_of,
 };
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, TryStreamExt};
 use wire::query::{DescribeTableRequest, DescribeTableResponse};
 use wire::{Fault, Reason};
 
 use crate::errors::internal;
 use crate::rows::Rows;
 use crate::uuid_keys::{is_uuid, uuid_keys, with_uuid_keys};
-
-/// The number of keys in a batch whose presence is looked up.
-const BATCH_KEYS: usize = 1024;
-
-/// The number of batches that are looked up at the same time.
-const BATCHES_IN_FLIGHT: usize = 32;
 
 /// The name of the column of keys when a caller gives only keys. No column of a table has this name.
 const KEYS: &str = "\0keys";
@@ -176,7 +170,7 @@ pub async fn exist(
     }
     let lookups = query.lookups().await?;
     let presence = lookups.open(LookupOpen { only_presence: true, ..open.clone() }).await?;
-    let (not_found, unproven) = presence_of(&presence, &keys).await?;
+    let Presence { not_found, unproven } = presence_of(&presence, &keys).await?;
     let mut found = vec![true; keys.len()];
     not_found.iter().for_each(|&at| found[at as usize] = false);
     if exact && !unproven.is_empty() {
@@ -185,25 +179,8 @@ pub async fn exist(
         let rows = lookups.open(open).await?;
         let unproven = UInt32Array::from(unproven);
         let keys = take(&keys, &unproven, None).map_err(internal)?;
-        let (not_found, _) = presence_of(&rows, &keys).await?;
+        let Presence { not_found, .. } = presence_of(&rows, &keys).await?;
         not_found.iter().for_each(|&at| found[unproven.value(at as usize) as usize] = false);
     }
     Ok(BooleanArray::from(found).into_data())
-}
-
-/// Returns the positions of keys that have no row, and of keys that only the key index found.
-async fn presence_of(lookup: &Lookup, keys: &ArrayRef) -> Result<(Vec<u32>, Vec<u32>), Fault> {
-    let starts = (0..keys.len()).step_by(BATCH_KEYS);
-    let answers = starts.map(|start| async move {
-        let keys = keys.slice(start, BATCH_KEYS.min(keys.len() - start));
-        let answer = lookup.get(keys_of(&keys)?).await?;
-        Ok::<_, Fault>((start as u32, answer))
-    });
-    let (mut not_found, mut unproven) = (Vec::new(), Vec::new());
-    let mut answers = stream::iter(answers).buffered(BATCHES_IN_FLIGHT);
-    while let Some((start, answer)) = answers.try_next().await? {
-        not_found.extend(answer.not_found.iter().map(|at| start + at));
-        unproven.extend(answer.unproven.iter().map(|at| start + at));
-    }
-    Ok((not_found, unproven))
 }

@@ -165,6 +165,8 @@ def test_whether_keys_exist(words: bireme.Table, rows: pa.Table) -> None:
     for exact in [True, False]:
         assert words.exists(mixed, exact=exact).to_pylist() == [True, False] * len(present)
     assert words.exists([]).to_pylist() == []
+    # More than a message holds.
+    assert words.exists(["x" * 3000] * 1024 + ["n02503517"]).to_pylist() == [False] * 1024 + [True]
 
 
 def test_rows_by_address(words: bireme.Table, rows: pa.Table) -> None:

@@ -38,7 +38,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// projection has no timeout of its own. The queues of a node drain in less than a second. With a limit of rows per
 /// second, a batch waits for the rows of earlier ones, which a node looks up together, up to 10,000: this is enough
 /// from 250 rows per second on.
-const REFUSED_MAX: Duration = Duration::from_secs(60);
+pub(super) const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum number of batches in flight if all rows of each key are returned: each answer may be as large as a
 /// message, 256 MiB.
@@ -205,7 +205,7 @@ impl Part {
 
 /// Adds up to a half, so that callers that were refused together do not all come back at the same moment.
 #[expect(clippy::disallowed_methods, reason = "no query node is part of the simulation")]
-fn with_jitter(after: Duration) -> Duration {
+pub(super) fn with_jitter(after: Duration) -> Duration {
     after.mul_f64(1.0 + rand::random::<f64>() / 2.0)
 }
 

@@ -7,6 +7,7 @@ mod connect;
 mod default_columns;
 mod keys;
 mod lookup;
+mod presence;
 mod rows;
 mod take;
 
@@ -16,6 +17,7 @@ pub use connect::QueryClient;
 pub use default_columns::columns_to_append;
 pub use keys::keys_of;
 pub use lookup::{LookedUp, Lookup, LookupClient};
+pub use presence::{Presence, presence_of};
 pub use rows::read_rows;
 pub use take::{Taken, TakenStream};
 pub use wire::query::lookup_batch::Keys;

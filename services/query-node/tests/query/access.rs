@@ -11,7 +11,7 @@ use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::query::{
     Append, By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, LookupOpen,
     PlacementRequest, QueryClient, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
-    append_columns,
+    append_columns, presence_of,
 };
 use futures::{StreamExt, TryStreamExt};
 use query_node::{AccessConfig, QueryConfig, QueryNode};
@@ -340,6 +340,24 @@ async fn a_join_waits_for_the_rows_that_its_limit_allows() {
     let expected = wanted.iter().map(|&id| is_live(id).then_some(id));
     assert!(ids.eq(expected));
     assert_eq!(counts.keys(), 6_000, "no key is counted twice");
+    // It did reach the limit.
+    let text = metrics(&served.node).await;
+    assert!(!text.contains("bireme_query_denied_total{error_type=\"rows_per_second\"} 0\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_up_of_presence_waits_for_the_rows_that_its_limit_allows() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 4000");
+    let served = Served::new(&limited).await;
+    let lookups = served.with_key("one").lookups().await.unwrap();
+    let open = LookupOpen { columns: Vec::new(), only_presence: true, ..ids_by_key() };
+    let lookup = lookups.open(open).await.unwrap();
+    // More than the node looks up together.
+    let ids = (0..12_000).map(|at| at % ROWS);
+    let keys: ArrayRef = Arc::new(StringArray::from_iter_values(ids.clone().map(key)));
+    let absent = presence_of(&lookup, &keys).await.unwrap().not_found;
+    let expected = (0_u32..).zip(ids).filter(|(_, id)| !is_live(*id)).map(|(at, _)| at);
+    assert!(absent.into_iter().eq(expected));
     // It did reach the limit.
     let text = metrics(&served.node).await;
     assert!(!text.contains("bireme_query_denied_total{error_type=\"rows_per_second\"} 0\n"));

@@ -12,7 +12,7 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::DataType;
 use client::query::{
     Append, GottenRows, Keys, Lookup, LookupClient, LookupOpen, QueryClient, append_columns,
-    keys_of,
+    keys_of, presence_of,
 };
 use futures::channel::mpsc;
 use futures::future::join_all;
@@ -510,15 +510,19 @@ async fn long_keys_are_sent_in_several_messages() {
     assert_fault(fault, Reason::TooLarge, "give fewer keys");
 }
 
-/// Columns are appended by keys of any length: batches have fewer of them.
+/// Columns are appended by keys of any length, and keys of any length may exist: batches have fewer of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn long_keys_are_joined() {
+async fn long_keys_are_joined_and_may_exist() {
     let (_table, _node, client) = served().await;
     let wanted = |at: i64| match at % 3 {
         0 => key(at),
         _ => format!("{at}{}", "k".repeat(10 << 10)),
     };
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_500).map(wanted)));
+    let presence = lookup(&client, LookupOpen { only_presence: true, ..open(&[]) }).await;
+    let absent = presence_of(&presence, &texts).await.unwrap().not_found;
+    let is_absent = |at: &u32| at % 3 != 0 || !is_live(i64::from(*at));
+    assert!(absent.into_iter().eq((0..1_500).filter(is_absent)));
     let input = RecordBatch::try_from_iter([("k", texts)]).unwrap();
     let lookup = lookup(&client, open(&["id"])).await;
     let append = Append { lookup, on: "k".into(), counts: Arc::default() };
