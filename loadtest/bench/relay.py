@@ -1,8 +1,8 @@
 """A relay in front of an object store, which answers as late as a store that is far away: `python -m bench.relay`.
 
 Each request waits before it is sent on, and each answer is at most as fast as `--mb-per-s`. Requests and the bytes of
-answers are counted; GET /relay returns the counts as JSON, and is not sent on. Only requests without a body are relayed:
-the store is written to directly.
+answers are counted, and so are the requests for a table's versions; GET /relay returns the counts as JSON, and is not
+sent on. Only requests without a body are relayed: the store is written to directly.
 """
 
 import argparse
@@ -24,8 +24,7 @@ class Relay:
     def __init__(self, upstream: int, latency_ms: float, spread: bool, mb_per_s: float) -> None:
         self.upstream, self.latency_ms, self.spread = upstream, latency_ms, spread
         self.seconds_per_byte = 1e-6 / mb_per_s
-        self.requests: dict[str, int] = {}
-        self.bytes = 0
+        self.requests = self.of_versions = self.bytes = 0
         self.random = random.Random(1)
 
     def wait(self) -> float:
@@ -40,12 +39,14 @@ class Relay:
             while head := await _head(reader):
                 method, path, _ = head.split(b" ", 2)
                 if path == b"/relay":
-                    text = json.dumps({"requests": self.requests, "bytes": self.bytes}).encode()
+                    counts = {"requests": self.requests, "of_versions": self.of_versions, "bytes": self.bytes}
+                    text = json.dumps(counts).encode()
                     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
                     await writer.drain()
                     continue
-                name = method.decode()
-                self.requests[name] = self.requests.get(name, 0) + 1
+                self.requests += 1
+                # A manifest, or a list of them, which names the folder in its query.
+                self.of_versions += b"_versions" in path
                 await asyncio.sleep(self.wait())
                 if upstream is None:
                     upstream = await asyncio.open_connection("127.0.0.1", self.upstream)
