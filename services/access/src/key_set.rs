@@ -102,14 +102,14 @@ pub struct KeySet {
     generation: AtomicU64,
     refresh: Mutex<Refresh>,
     /// Held while keys are fetched, so that callers that wait for the same keys make one request.
-    fetching: tokio::sync::Mutex<()>,
+    fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct Refresh {
     /// The digest of the set in use.
     digest: Option<Digest>,
-    /// The last attempt, and the last one that succeeded.
+    /// The ends of the last attempt, and of the last one that succeeded.
     tried: Option<Instant>,
     succeeded: Option<Instant>,
     /// Whether the last attempt failed.
@@ -156,7 +156,8 @@ impl KeySet {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns whether the keys may be fetched again for a token that names an unknown key.
+    /// Returns whether a token that names an unknown key is worth a call of [`fetch_again`](Self::fetch_again): the keys
+    /// are being fetched, or may be fetched again.
     pub fn can_fetch(&self) -> bool {
         matches!(self.source, KeySource::Url { .. })
             && self.locked().tried.is_none_or(|at| at.elapsed() >= FETCH_PAUSE)
@@ -171,18 +172,19 @@ impl KeySet {
         self.refresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. The request
-    /// continues if the caller leaves meanwhile: otherwise callers that leave at once could prevent the keys from ever
-    /// being fetched.
+    /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. If they are being
+    /// fetched already, waits for them. The request continues if the caller leaves meanwhile: otherwise callers that
+    /// leave at once could prevent the keys from ever being fetched.
     pub async fn fetch_again(self: Arc<Self>) {
-        let fetch = async move {
-            let _one = self.fetching.lock().await;
-            if self.can_fetch() {
+        let one = Arc::clone(&self.fetching).lock_owned().await;
+        if self.can_fetch() {
+            let fetch = async move {
+                let _one = one;
                 self.read().await;
-            }
-        };
-        // If the task panics, the old keys stay in use.
-        let _ = tokio::spawn(fetch).await;
+            };
+            // If the task panics, the old keys stay in use.
+            let _ = tokio::spawn(fetch).await;
+        }
     }
 
     /// Reads the file, or fetches the keys from their URL if the last successful fetch is older than [`FETCH_INTERVAL`]
@@ -204,7 +206,6 @@ impl KeySet {
 
     /// Reads the keys. If that fails, the old ones stay.
     async fn read(&self) {
-        self.locked().tried = Some(Instant::now());
         let read = match &self.source {
             KeySource::File(path) => tokio::fs::read(path).await.map_err(|error| error.to_string()),
             KeySource::Url { url, ca, token_file } => {
@@ -218,6 +219,8 @@ impl KeySet {
             false => read.and_then(|bytes| parse(&bytes)).map(Some),
         };
         let mut refresh = self.locked();
+        // Not before: until then, callers with new keys wait for this attempt (`can_fetch`) and are not refused.
+        refresh.tried = Some(Instant::now());
         let had_failed = std::mem::replace(&mut refresh.has_failed, keys.is_err());
         match keys {
             Ok(keys) => {
