@@ -145,28 +145,16 @@ impl Access {
     /// caller without credentials, once no grant is for `anyone`.
     pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
-        if !caller.is_valid_at((policy.now)()) {
-            return Err(Denied::Expired);
-        }
         let current = policy.current.load();
         let generation = current.generation();
-        if caller.generation == generation {
-            return Ok(Arc::clone(caller));
-        }
-        let identity = match (&caller.proof, &caller.identity) {
-            (Proof::Connection, identity) => Some(identity.clone()),
-            // The key may have another name now.
-            (Proof::Key(digest), _) => {
-                api_key::find(&current.keys, digest).map(|key| Identity::Key(key.name.clone()))
-            }
-            (Proof::Token(token), _) => {
-                let issuer = current.issuers.iter().find(|it| it.name == token.issuer);
-                let is_accepted = issuer.is_some_and(|issuer| issuer.still_accepts(token));
-                is_accepted.then(|| caller.identity.clone())
+        let renewed = match caller.generation == generation {
+            true => Arc::clone(caller),
+            false => {
+                let (identity, proof) = accepted(&current, caller).ok_or(Denied::Withdrawn)?;
+                Arc::new(named(&current, identity, proof, generation)?)
             }
         };
-        let identity = identity.ok_or(Denied::Withdrawn)?;
-        named(&current, identity, caller.proof.clone(), generation).map(Arc::new)
+        renewed.is_valid_at((policy.now)()).then_some(renewed).ok_or(Denied::Expired)
     }
 }
 
@@ -320,6 +308,22 @@ fn credential<'a>(credentials: &Credentials<'a>) -> Result<Option<&'a [u8]>, Den
         // not.
         (Some(one), Some(other)) if one != other => Err(Denied::Malformed),
         (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// Returns the caller's identity and proof under `policy`. `None` if the policy no longer accepts the credentials.
+fn accepted(policy: &Policy, caller: &Caller) -> Option<(Identity, Proof)> {
+    match &caller.proof {
+        Proof::Connection => Some((caller.identity.clone(), Proof::Connection)),
+        // The key may have another name now.
+        Proof::Key(digest) => {
+            let key = api_key::find(&policy.keys, digest)?;
+            Some((Identity::Key(key.name.clone()), Proof::Key(*digest)))
+        }
+        Proof::Token(token) => {
+            let issuer = policy.issuers.iter().find(|it| it.name == token.issuer)?;
+            Some((caller.identity.clone(), Proof::Token(issuer.renewed(token)?)))
+        }
     }
 }
 

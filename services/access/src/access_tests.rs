@@ -256,6 +256,12 @@ async fn a_stream_ends_when_its_token_would_no_longer_be_accepted() {
     }
     tested.replace("access.toml", &text).await;
     tested.access.renewed(&caller).unwrap();
+    // A token that has expired is accepted for the clock skew of the current policy.
+    let expired = tested.bearer(&one.sign(&with(json!({"exp": NOW - 10})))).await.unwrap();
+    let changed = text.replace("algorithms", "clock_skew = \"5s\"\nalgorithms");
+    tested.replace("access.toml", &changed).await;
+    assert_eq!(tested.access.renewed(&expired).unwrap_err(), Denied::Expired);
+    tested.access.renewed(&caller).unwrap();
     // Replace the key by another one of the same name.
     tested.replace("jwks.json", &key_set(&[&other])).await;
     assert_eq!(tested.access.renewed(&caller).unwrap_err(), Denied::Withdrawn);

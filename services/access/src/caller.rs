@@ -66,7 +66,7 @@ impl Caller {
     /// expire.
     pub(crate) fn is_valid_at(&self, now: Duration) -> bool {
         match &self.proof {
-            Proof::Token(token) => now < token.refused_from,
+            Proof::Token(token) => !token.has_expired(now),
             Proof::Connection | Proof::Key(_) => true,
         }
     }

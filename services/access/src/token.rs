@@ -44,18 +44,28 @@ pub struct VerifiedToken {
     algorithm: Algorithm,
     /// The digest of the key that signed it.
     key: Digest,
-    /// The time, since 1970, from which the token is no longer accepted: its expiry plus the clock skew.
-    pub refused_from: Duration,
+    /// The time, since 1970, at which the token expires.
+    expires: Duration,
+    /// The issuer's clock skew, for which the token is accepted beyond its expiry.
+    clock_skew: Duration,
+}
+
+impl VerifiedToken {
+    /// Returns whether the token is no longer accepted at `now`, the time since 1970.
+    pub fn has_expired(&self, now: Duration) -> bool {
+        now >= self.expires.saturating_add(self.clock_skew)
+    }
 }
 
 impl Issuer {
-    /// Returns whether the issuer, as configured in the current policy, still accepts a token that was verified
-    /// earlier.
-    pub fn still_accepts(&self, token: &VerifiedToken) -> bool {
-        self.issuer == token.issued_by
+    /// Returns a token that was verified earlier, with the clock skew that the issuer has in the current policy. `None`
+    /// if the issuer no longer accepts the token. The caller checks whether it has expired.
+    pub fn renewed(&self, token: &VerifiedToken) -> Option<VerifiedToken> {
+        let is_accepted = self.issuer == token.issued_by
             && token.audiences.iter().any(|audience| self.audiences.contains(audience))
             && self.algorithms.contains(&token.algorithm)
-            && self.keys.has(&token.key)
+            && self.keys.has(&token.key);
+        is_accepted.then(|| VerifiedToken { clock_skew: self.clock_skew, ..token.clone() })
     }
 }
 
@@ -160,7 +170,7 @@ pub fn verify<'a>(
         None if issuer.keys.has_failed() => return Err(Denied::Unavailable.into()),
         None => return Err(Denied::UnknownKey.into()),
     };
-    let refused_from = check_times(&claims, issuer.clock_skew, now)?;
+    let expires = check_times(&claims, issuer.clock_skew, now)?;
     Ok(VerifiedToken {
         issuer: issuer.name.clone(),
         subject: claims.sub,
@@ -168,16 +178,16 @@ pub fn verify<'a>(
         audiences,
         algorithm: header.alg,
         key,
-        refused_from,
+        expires,
+        clock_skew: issuer.clock_skew,
     })
 }
 
-/// Checks the token's times. Returns the time at which the token is no longer accepted.
+/// Checks the token's times. Returns the time at which the token expires.
 fn check_times(claims: &Claims, skew: Duration, now: Duration) -> Result<Duration, Denied> {
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Denied::Malformed);
     let expires = time(claims.exp.ok_or(Denied::Malformed)?)?;
-    let refused_from = expires.saturating_add(skew);
-    if now >= refused_from {
+    if now >= expires.saturating_add(skew) {
         return Err(Denied::Expired);
     }
     for begins in [claims.nbf, claims.iat].into_iter().flatten() {
@@ -185,7 +195,7 @@ fn check_times(claims: &Claims, skew: Duration, now: Duration) -> Result<Duratio
             return Err(Denied::NotYetValid);
         }
     }
-    Ok(refused_from)
+    Ok(expires)
 }
 
 /// Returns why a header can't be read: its algorithm is `none` or unknown, or it is no header at all.
