@@ -81,12 +81,12 @@ impl LogFile {
     }
 
     /// Appends `text`. Retries until it succeeds, because a line is never dropped.
-    fn append(&mut self, mut text: &[u8]) {
+    fn append(&mut self, text: &[u8]) {
         self.follow();
-        let mut has_failed = false;
-        while !text.is_empty() {
-            match self.file.write(text) {
-                Ok(written) => text = &text[written..],
+        let (mut written, mut has_failed) = (0, false);
+        while written < text.len() {
+            match self.file.write(&text[written..]) {
+                Ok(more) => written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     if !has_failed {
@@ -95,7 +95,11 @@ impl LogFile {
                     }
                     has_failed = true;
                     std::thread::sleep(RETRY);
-                    self.follow();
+                    if self.follow() {
+                        // The other file gets the whole line.
+                        let previous = text[..written].iter().rposition(|&byte| byte == b'\n');
+                        written = previous.map_or(0, |newline| newline + 1);
+                    }
                 }
             }
         }
@@ -104,22 +108,26 @@ impl LogFile {
         }
     }
 
-    /// Opens the path again if it names another file now, or none.
-    fn follow(&mut self) {
+    /// Opens the path again if it names another file now, or none. Returns whether it has opened a file.
+    fn follow(&mut self) -> bool {
         if !self.is_regular || self.checked.elapsed() < RETRY {
-            return;
+            return false;
         }
         self.checked = Instant::now();
         let id = |it: std::fs::Metadata| (it.dev(), it.ino());
         let at_path = std::fs::metadata(&self.path).map(id).ok();
         if at_path.is_some() && at_path == self.file.metadata().map(id).ok() {
-            return;
+            return false;
         }
         match open(&self.path) {
-            Ok(file) => self.file = file,
+            Ok(file) => {
+                self.file = file;
+                true
+            }
             Err(error) => {
                 let path = self.path.display();
                 tracing::error!(%path, %error, "the audit log can't be opened again; the old file is written");
+                false
             }
         }
     }
@@ -132,6 +140,10 @@ fn open(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -147,6 +159,26 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&renamed).unwrap(), "one\ntwo\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    /// The first file is a socket that takes a part of a line and then fails, like a file on a drive that is full.
+    #[test]
+    fn a_line_is_not_split_over_two_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let (socket, mut reader) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = File::from(OwnedFd::from(socket));
+        let long = "x".repeat(4 << 20) + "\n";
+        let text = format!("one\n{long}");
+        let checked = Instant::now();
+        let mut file = LogFile { path: path.clone(), file: socket, is_regular: true, checked };
+        file.append(text.as_bytes());
+        let mut before = String::new();
+        reader.read_to_string(&mut before).unwrap();
+        assert!(before.starts_with("one\nx") && !before.ends_with('\n'));
+        let after = std::fs::read_to_string(&path).unwrap();
+        assert!(after == long, "the other file has the whole line");
     }
 
     #[test]
