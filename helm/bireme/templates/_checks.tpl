@@ -4,7 +4,7 @@
 {{- include "bireme.checks.names" . }}
 {{- include "bireme.checks.io" .Values }}
 {{- include "bireme.checks.services" . }}
-{{- include "bireme.checks.hits" .Values }}
+{{- include "bireme.checks.hold" .Values }}
 {{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
 {{- include "bireme.checks.query" .Values.query }}
@@ -92,9 +92,9 @@
 {{- end }}
 
 {{/* A node that is unready for longer than member_hold loses its chunks to others, and gets no requests any more. */}}
-{{- define "bireme.checks.hits" -}}
+{{- define "bireme.checks.hold" -}}
 {{- $hold := default "" .query.settings.member_hold }}
-{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (include "bireme.seconds" .io.startMax | int)) }}
+{{- if and (or .io.warmAtStart .io.hitRatioAtStart) $hold (le (include "bireme.seconds" $hold | int) (include "bireme.seconds" .io.startMax | int)) }}
 {{- fail (printf "query.settings.member_hold is %s, and a pod may wait %s for its warm and its hits (io.startMax): the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold .io.startMax) }}
 {{- end }}
 {{- end }}

@@ -68,7 +68,7 @@ log_format = {{ toJson $root.Values.logFormat }}
 {{- define "bireme.query.configuration" -}}
 access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.mode "open") | toJson }}
 {{- include "bireme.toml.both" . }}
-{{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
+{{- if and (or .Values.io.warmAtStart .Values.io.hitRatioAtStart) (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
 {{- with .Values.query.browserOrigins }}
