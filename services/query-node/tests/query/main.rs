@@ -41,6 +41,7 @@ mod row_columns;
 mod search;
 mod table;
 mod take;
+mod text;
 mod tokens;
 mod vectors;
 mod widening;
