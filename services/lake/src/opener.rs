@@ -16,7 +16,8 @@ use lance_core::cache::{
 };
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use lance_table::io::commit::ManifestLocation;
-use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 use tables::{BranchName, CacheUse, StoreUse, TableFolder, TableUri};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
@@ -171,16 +172,30 @@ impl Opener {
         let find = async {
             let table = dataset.branch_location().find_main()?;
             let contents = branch_contents_path(&table.path, branch.as_str());
-            match dataset.object_store(None).await?.inner.head(&contents).await {
-                Ok(file) => Ok(Some(file)),
-                Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(error) => Err(error.into()),
-            }
+            head(dataset, &contents).await
         };
         let file = self.with_open_timeout(uri.as_str(), find).await?;
         let file = file.ok_or_else(|| no_branch(uri, branch))?;
         let creation = format!("{:?} {} {}", file.e_tag, file.last_modified, file.size);
         Ok(FoundBranch { name: branch.clone(), creation })
+    }
+
+    /// Returns whether the manifest of an earlier version was replaced since it was found, with one request. Manifests
+    /// are never overwritten, so the table or branch was then created anew. A manifest that is missing shows nothing,
+    /// because a clean-up may have deleted it.
+    ///
+    /// Errors: those of the store.
+    pub(crate) async fn is_overwritten(
+        &self,
+        uri: &TableUri,
+        dataset: &Dataset,
+        manifest: &ManifestLocation,
+    ) -> Result<bool> {
+        let file = self.with_open_timeout(uri.as_str(), head(dataset, &manifest.path)).await?;
+        let (before, now) = (manifest.e_tag.as_deref(), file.and_then(|file| file.e_tag));
+        // Listings of folders and of Azure have e-tags without quotes.
+        let plain = |e_tag: &str| e_tag.trim_matches('"').to_owned();
+        Ok(before.zip(now).is_some_and(|(before, now)| plain(before) != plain(&now)))
     }
 
     /// Resolves the symbolic links in a base path that a manifest names.
@@ -364,6 +379,15 @@ pub(crate) struct FoundBranch {
     pub(crate) creation: String,
 }
 
+/// Returns the metadata of a file in the dataset's store; `None` if it does not exist.
+async fn head(dataset: &Dataset, file: &Path) -> lance::Result<Option<ObjectMeta>> {
+    match dataset.object_store(None).await?.inner.head(file).await {
+        Ok(file) => Ok(Some(file)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn no_branch(uri: &TableUri, branch: &BranchName) -> LakeError {
     LakeError::BranchNotFound { uri: uri.to_string(), branch: branch.to_string() }
 }
@@ -381,7 +405,7 @@ impl Latest {
     }
 
     /// Returns whether the branch must have been created anew before `now` became its latest version. If it has more
-    /// versions than before, it looks like the same branch.
+    /// versions than before, it looks like the same branch ([`Opener::is_overwritten`] tells them apart).
     pub(crate) fn is_replaced_by(&self, now: &Self) -> bool {
         let is_another = self.e_tag.is_some() && now.e_tag.is_some() && self.e_tag != now.e_tag;
         now.version < self.version || (now.version == self.version && is_another)

@@ -333,7 +333,8 @@ impl Table {
 
     /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was
     /// dropped and created anew at the same URI, if the e-tag of the manifest differs, and a branch that was deleted
-    /// and created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
+    /// and created anew. If the latest version has a higher number, one request looks at this version's manifest: it
+    /// differs if the table was created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
     pub async fn newer(&self) -> Result<Option<Self>> {
         let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
         if self.inner.has_replaced.swap(false, Relaxed) {
@@ -353,11 +354,23 @@ impl Table {
         }
         let name = branch.as_ref().map(|branch| &branch.name);
         let (dataset, _) = opener.dataset(uri, name).await?;
+        // Whatever was created before the version was opened is seen now.
+        let is_overwritten =
+            found.version > mine.version && opener.is_overwritten(uri, &dataset, mine).await?;
+        if is_overwritten {
+            opener.forget_metadata().await;
+        }
         // The branch as it was before the version was opened: if it has been created anew since, the next call notices.
         let opened = Self::new(Arc::clone(opener), uri.clone(), found_branch, dataset);
         let opened = caught(self.uri(), opened).await?;
-        opened.inner.has_replaced.store(is_recreated, Relaxed);
+        opened.inner.has_replaced.store(is_recreated || is_overwritten, Relaxed);
         Ok(Some(opened))
+    }
+
+    /// Returns whether [`newer`](Self::newer) opened this version in place of one of a table that was dropped. Ends
+    /// with the next call of `newer` on this version.
+    pub fn replaces_dropped(&self) -> bool {
+        self.inner.has_replaced.load(Relaxed)
     }
 
     /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by

@@ -182,6 +182,7 @@ async fn versions_are_followed() {
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 2);
     let second = first.newer().await.unwrap().unwrap();
     assert_eq!((first.row_count(), second.row_count()), (10, 15));
+    assert!(!second.replaces_dropped());
     assert_eq!(lake.open_version(&place.uri(), 1).await.unwrap().row_count(), 10);
     let batch = rows(0, 3);
     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
@@ -189,6 +190,7 @@ async fn versions_are_followed() {
     Dataset::write(reader, &place.uri(), Some(params)).await.unwrap();
     let third = second.newer().await.unwrap().unwrap();
     assert_eq!(third.row_count(), 3);
+    assert!(!third.replaces_dropped(), "the table was overwritten, not dropped");
     assert_eq!(
         second.take(&[address::RowAddr::new(1, 4)], &["id".into()]).await.unwrap().num_rows(),
         1
@@ -213,6 +215,23 @@ async fn a_recreated_table_is_noticed() {
         new.take(&[address::RowAddr::new(0, 19)], &["id".into()]).await.unwrap().num_rows(),
         1
     );
+    assert!(new.replaces_dropped());
+
+    std::fs::remove_dir_all(place.uri()).unwrap();
+    write(&place.uri(), &[rows(0, 30), rows(30, 35)], PLAIN).await;
+    let third = new.newer().await.unwrap().expect("another table, with more versions");
+    assert_eq!((third.version(), third.row_count()), (2, 35));
+    assert!(third.replaces_dropped());
+    assert!(third.newer().await.unwrap().is_none());
+    // A clean-up deletes the manifest of the version that is open.
+    let manifest = third.version_info().unwrap().manifest_path;
+    let batch = rows(35, 40);
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    Dataset::open(&place.uri()).await.unwrap().append(reader, None).await.unwrap();
+    std::fs::remove_file(format!("{}/{manifest}", place.uri())).unwrap();
+    let fourth = third.newer().await.unwrap().unwrap();
+    assert_eq!(fourth.row_count(), 40);
+    assert!(!fourth.replaces_dropped());
 }
 
 #[tokio::test]

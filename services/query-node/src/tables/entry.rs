@@ -69,7 +69,9 @@ pub struct TableState {
 impl TableState {
     fn set_current(&mut self, open: &Arc<OpenTable>) {
         let is_anew = self.current.as_ref().is_some_and(|before| {
-            open.version() <= before.version() || open.table.is_of_other_branch(&before.table)
+            open.version() <= before.version()
+                || open.table.replaces_dropped()
+                || open.table.is_of_other_branch(&before.table)
         });
         self.generation += u64::from(is_anew);
         self.current = Some(Arc::clone(open));

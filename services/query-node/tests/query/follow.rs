@@ -27,6 +27,27 @@ async fn new_versions_are_followed_and_old_ones_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_created_anew_does_not_keep_versions_of_the_old_one() {
+    let table = TestTable::nowhere();
+    table.append(0..ROWS).await;
+    table.append(ROWS..ROWS + 5).await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    // This version is not the latest one, so the node keeps it beside the latest one.
+    let first = client.search(last_rows(1)).await.unwrap();
+    assert_eq!(ids(&first.rows), [ROWS - 2, ROWS - 1]);
+
+    // The new table has the same version with other rows, and a latest version that is higher than the old one's.
+    std::fs::remove_dir_all(&table.uri).unwrap();
+    table.append(0..ROWS - 1).await;
+    table.append(ROWS..ROWS + 1).await;
+    table.append(ROWS + 1..ROWS + 2).await;
+    node.refresh().await;
+    let latest = client.search(last_rows(0)).await.unwrap();
+    assert_eq!((latest.version, ids(&latest.rows)), (3, vec![ROWS - 2, ROWS, ROWS + 1]));
+    assert_eq!(ids(&client.search(last_rows(1)).await.unwrap().rows), [ROWS - 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_interval_is_kept_without_being_asked() {
     let table = TestTable::plain().await;
     let mut config = config(&[("t", &table)]);
