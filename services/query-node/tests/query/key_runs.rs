@@ -141,6 +141,33 @@ async fn a_table_that_was_made_again_uses_its_own_runs() {
     assert_eq!(sources(&node).await, [1.0, 1.0, 0.0, 0.0]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_of_a_dropped_run_is_loaded_again_for_a_version_that_needs_it() {
+    let table = TestTable::nowhere();
+    table.append(0..ROWS).await;
+    write(&table).await;
+    let (node, client, loaded) = restarted(&table, PLENTY).await;
+    // The latest version has none of the first one's files.
+    table.delete("id >= 0").await;
+    table.append(0..500).await;
+    node.refresh().await;
+    // The first version is not in use any more, so a later refresh drops its run.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while covered(&client).await.bytes >= loaded.bytes {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        node.refresh().await;
+    }
+    assert_eq!(sources(&node).await, [1.0, 1.0, 0.0, 0.0]);
+
+    client.describe("t", 1).await.unwrap();
+    while sources(&node).await[..2].iter().sum::<f64>() < 3.0 {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(sources(&node).await, [2.0, 1.0, 0.0, 0.0]);
+}
+
 async fn check_history(seed: u64) {
     let mut history = History::begin(seed).await;
     for step in 0..STEPS {

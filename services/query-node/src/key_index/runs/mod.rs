@@ -77,7 +77,7 @@ struct RunsState {
     unopened: Option<Vec<RunFile>>,
     /// The names of the runs' files that were opened, whether they could be used or not; those that did not fit or could
     /// not be read are left out. A run's file never changes and does not cover data files of later versions. So it is
-    /// not opened again until a paged run is dropped: it may then be needed for data files that this run covered.
+    /// not opened again until data files lose their run: an older version that has them may be opened again.
     opened: HashSet<String>,
     /// The names of the files that were refused because they are damaged.
     damaged: HashSet<String>,
@@ -390,6 +390,10 @@ impl TableRuns {
     /// Puts `new` in the place of `replaced`, for all versions.
     fn replace(&self, replaced: &[Arc<Run>], new: HeldRun) {
         let mut state = self.state();
+        let kept: HashSet<&DataFile> = new.run.files().iter().collect();
+        if replaced.iter().flat_map(|run| run.files()).any(|file| !kept.contains(file)) {
+            state.opened.clear();
+        }
         state.runs.retain(|it| !replaced.iter().any(|run| Arc::ptr_eq(run, &it.run)));
         state.runs.push(new);
         state.cover_all();
@@ -407,11 +411,11 @@ impl TableRuns {
         let live: HashSet<DataFile> =
             versions.iter().flat_map(|version| version.files()).cloned().collect();
         state.versions.retain(|version| version.strong_count() > 0);
+        let runs_before = state.runs.len() + state.paged.len();
         state.runs.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
-        let paged = state.paged.len();
         state.paged.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
-        if state.paged.len() < paged {
-            // An older version that is opened again may need one of the files that seemed superfluous.
+        if state.runs.len() + state.paged.len() < runs_before {
+            // An older version that is opened again may need the file of a dropped run, or one that seemed superfluous.
             state.opened.clear();
         }
         if std::mem::take(&mut state.must_list) {
