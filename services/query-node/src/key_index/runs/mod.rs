@@ -110,7 +110,8 @@ struct FullMemory {
 struct HeldRun {
     run: Arc<Run>,
     source: RunSource,
-    held: Reserved,
+    /// Shared by those who keep the run for long, so that it stays reserved until the last of them drops the run.
+    held: Arc<Reserved>,
 }
 
 /// A run whose pages stay in its file, and the memory that is reserved for its head.
@@ -359,7 +360,8 @@ impl TableRuns {
             return Err(self.full(bytes - held.bytes()));
         }
         self.counts.made(source);
-        self.replace(&replaced, HeldRun { run: Arc::new(run), source, held });
+        let (run, held) = (Arc::new(run), Arc::new(held));
+        self.replace(&replaced, HeldRun { run, source, held });
         Ok(true)
     }
 
@@ -516,7 +518,7 @@ impl RunsState {
 
     /// Returns the memory that is reserved for each run.
     fn held(&self) -> impl Iterator<Item = &Reserved> {
-        let of_runs = self.runs.iter().map(|it| &it.held);
+        let of_runs = self.runs.iter().map(|it| it.held.as_ref());
         of_runs.chain(self.paged.iter().map(|it| &it.held))
     }
 

@@ -1,5 +1,7 @@
 //! Writes the runs of a table beside it, as `bireme index --key-runs` does.
 
+use std::sync::Arc;
+
 use key_runs::{KnownRuns, RunWriteError, RunsSummary, WriteBudget, write_runs_beside};
 use lake::{Lake, Table};
 use tracing::{info, warn};
@@ -25,10 +27,12 @@ impl TableRuns {
     /// if its reason is another one than that of the last failure. If the result is dropped, files that are written
     /// stay, and no reader sees a part of another one.
     pub async fn write(&self, lake: &Lake, table: &Table) -> bool {
-        let known = {
+        // The writer keeps the runs until it ends, so their memory stays reserved even if they are replaced meanwhile.
+        let (known, _held) = {
             let state = self.state();
             let in_memory = state.runs.iter().map(|it| it.run.clone()).collect();
-            KnownRuns { in_memory, damaged: state.damaged.clone() }
+            let held: Vec<_> = state.runs.iter().map(|it| Arc::clone(&it.held)).collect();
+            (KnownRuns { in_memory, damaged: state.damaged.clone() }, held)
         };
         let written = write_runs_beside(lake, table, &self.column.name, known, self).await;
         let is_written = written.is_ok();
