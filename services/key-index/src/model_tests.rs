@@ -13,6 +13,7 @@ use crate::files::DataFile;
 use crate::found::Found;
 use crate::geometry::{FormName, Geometry, Spot};
 use crate::pages::Pages;
+use crate::policy::RunFacts;
 use crate::run::Run;
 use crate::run_set::RunSet;
 use crate::{KeyIndexError, KeyType};
@@ -227,6 +228,9 @@ fn a_key_with_a_hundred_thousand_rows_is_found_with_all_of_them() {
         assert_eq!(ranks(&run, spot), (0..100_000).collect::<Vec<_>>());
         assert!(run.spilled_entries() > 99_000);
         let covered = run.files().to_vec();
+        let facts = RunFacts::of(&run, &covered.iter().cloned().collect());
+        assert_eq!(facts.spilled, run.spilled_entries() as u64);
+        assert_eq!(RunFacts::of(&run, &HashSet::new()).spilled, 0);
         let set = RunSet::new([Arc::new(run)], [], &covered).unwrap();
         check(&set, Hashing::Full, &[keys.clone()]).unwrap();
     }

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use crate::files::DataFile;
 use crate::geometry::Geometry;
 use crate::run::Run;
+use crate::spill::Spilled;
 
 /// The maximum number of runs in memory that a look-up probes, and likewise of paged runs. Each run costs a look-up one
 /// more cache line, or one more read if it is paged. With fewer runs, rows would be merged more often.
@@ -33,20 +34,24 @@ pub struct RunFacts {
     pub dead_rows: u64,
     /// The number of bits of each hash that the run keeps.
     pub hash_bits: u32,
+    /// About the number of entries of live rows that have no room in their pages; 0 if it is not known.
+    pub spilled: u64,
 }
 
 impl RunFacts {
     /// Returns the facts about `run`, if versions in use have the files of `live`.
     pub fn of(run: &Run, live: &HashSet<DataFile>) -> Self {
-        Self::of_files(run.files(), run.hash_bits(), live)
+        let facts = Self::of_files(run.files(), run.hash_bits(), live);
+        let rows = (facts.live_rows + facts.dead_rows).max(1);
+        Self { spilled: run.spilled_entries() as u64 * facts.live_rows / rows, ..facts }
     }
 
-    /// Returns the facts about a run of `files` that keeps `hash_bits` bits of each hash.
+    /// Returns the facts about a run of `files` that keeps `hash_bits` bits of each hash. Its spilled entries are not known.
     pub fn of_files(files: &[DataFile], hash_bits: u32, live: &HashSet<DataFile>) -> Self {
         let rows = |file: &DataFile| u64::from(file.rows);
         let all: u64 = files.iter().map(rows).sum();
         let live_rows = files.iter().filter(|file| live.contains(*file)).map(rows).sum();
-        Self { live_rows, dead_rows: all - live_rows, hash_bits }
+        Self { live_rows, dead_rows: all - live_rows, hash_bits, spilled: 0 }
     }
 }
 
@@ -57,8 +62,8 @@ pub struct Merge {
     pub runs: Vec<usize>,
     /// Whether to build the new run from the key column, because the runs keep too few bits of the hashes.
     pub needs_keys: bool,
-    /// The memory that the new run takes, and building it if that is needed, in bytes, without spilled entries and the
-    /// list of files.
+    /// The memory that the new run takes if as many entries spill as before, and building it if that is needed, in
+    /// bytes, without the list of files.
     pub bytes: u64,
 }
 
@@ -114,10 +119,12 @@ impl Merge {
         let hash_bits = chosen.iter().map(|&index| runs[index].hash_bits).min().unwrap_or(0);
         let merged = Geometry::for_keys(rows, hash_bits);
         let needs_keys = merged.effective_tag_bits() < TAG_BITS_MIN;
-        let bytes = match needs_keys {
+        let spilled: u64 = chosen.iter().map(|&index| runs[index].spilled).sum();
+        let unspilled_bytes = match needs_keys {
             true => Run::build_bytes_of(rows),
             false => Run::ram_bytes_of(rows),
         };
+        let bytes = unspilled_bytes + spilled * size_of::<Spilled>() as u64;
         (bytes <= bytes_max).then(|| Self { runs: chosen.to_vec(), needs_keys, bytes })
     }
 }
@@ -127,7 +134,7 @@ mod tests {
     use super::*;
 
     fn facts(live_rows: u64) -> RunFacts {
-        RunFacts { live_rows, dead_rows: 0, hash_bits: 37 }
+        RunFacts { live_rows, dead_rows: 0, hash_bits: 37, spilled: 0 }
     }
 
     /// Merges until nothing is left to merge; returns the rows that were written.
@@ -229,6 +236,15 @@ mod tests {
         assert_eq!(next_merge(&runs, all), None);
         let build = Run::build_bytes_of(20_001_000);
         assert_eq!(next_merge(&runs, build).unwrap().bytes, build);
+    }
+
+    #[test]
+    fn spilled_entries_take_memory_too() {
+        let mut runs = vec![facts(1_000); 5];
+        (runs[0].spilled, runs[4].spilled) = (6, 4);
+        let bytes = Run::ram_bytes_of(5_000) + 120;
+        assert_eq!(next_merge(&runs, bytes).unwrap().bytes, bytes);
+        assert_eq!(next_merge(&runs, bytes - 1).unwrap().runs, [1, 2, 3, 4]);
     }
 
     #[test]
