@@ -108,6 +108,14 @@ impl ExtentIndex {
         }
     }
 
+    /// Loads what [`span`](Self::span) and [`len_of`](Self::len_of) read for the row into the CPU's cache. If several rows
+    /// are prefetched, their memory latencies overlap.
+    pub fn prefetch_row(&self, row: u32) {
+        if let RowPlacement::Variable(variable) = &self.placement {
+            variable.prefetch(row);
+        }
+    }
+
     /// Returns the sectors that contain the row; `None` if the extent has no such row.
     pub fn sectors_of(&self, row: u32) -> Option<SectorSpan> {
         self.span(row).map(RowSpan::sectors)

@@ -183,6 +183,20 @@ impl VariableRows {
         Some(RowSpan { offset: start as u32, len: (end - start) as u32 })
     }
 
+    /// Prefetches what [`span`](Self::span) and [`len_of`](Self::len_of) read for the row. `long` is not prefetched,
+    /// because few rows are long.
+    pub fn prefetch(&self, row: u32) {
+        let group = row as usize / GROUP_ROWS;
+        let first = group * GROUP_ROWS;
+        let end = self.lens.len().min(first + GROUP_ROWS);
+        if let Some(lens) = self.lens.get(first..end) {
+            process::prefetch(lens);
+            // They may be in two lines of the cache.
+            process::prefetch(&lens[lens.len().saturating_sub(1)..]);
+        }
+        process::prefetch(self.bases.get(group..=group).unwrap_or_default());
+    }
+
     /// Iterates over the ranges of all rows in order. Cheaper than [`span`](Self::span) for each.
     pub fn spans(&self) -> impl Iterator<Item = RowSpan> + '_ {
         let mut end = 0u64;

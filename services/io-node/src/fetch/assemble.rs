@@ -46,8 +46,10 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         }
     };
     let rows = |part: usize| request.sources[part].iter().filter_map(move |&s| index(part, s));
-    let bytes: u64 = (0..request.sources.len())
-        .flat_map(&rows)
+    let all_rows = || (0..request.sources.len()).flat_map(&rows);
+    // Random rows are in no cache of the CPU.
+    all_rows().for_each(|(index, row)| index.prefetch_row(row));
+    let bytes: u64 = all_rows()
         .filter_map(|(index, row)| index.len_of(row))
         .map(u64::from)
         .sum();
