@@ -465,8 +465,7 @@ impl Catalog {
                 Err(_) => {}
             }
         }
-        let failure = |fault: &Fault| FailedAttempt { ended: Instant::now(), fault: fault.clone() };
-        *failed = outcome.as_ref().err().map(failure);
+        *failed = outcome.as_ref().err().map(FailedAttempt::ended_now);
         outcome?;
         entry.looked_at.store(began.as_micros() as u64, Ordering::Release);
         Ok(())
@@ -519,32 +518,29 @@ impl Catalog {
         self.background.spawn(async move { dropped.compare(&name, &before, &after).await });
     }
 
+    /// Opens the current version of a table that is not open. If another attempt is in progress, waits until it ends, or
+    /// until its caller has left it unfinished.
     async fn open_current(&self, entry: &Entry, opened_for: OpenedFor) -> Result<Arc<OpenTable>> {
-        let attempt = match entry.opening.try_lock() {
-            Ok(attempt) => attempt,
-            Err(_) => {
-                let attempt = entry.opening.lock().await;
-                // Another attempt has just ended.
-                let state = TableState::clone(&entry.state());
-                match (state, opened_for) {
-                    (TableState { current: Some(current), .. }, _) => return Ok(current),
-                    (TableState { fault: Some(fault), .. }, OpenedFor::Request) => {
-                        return Err(fault.into());
-                    }
-                    _ => attempt,
-                }
-            }
-        };
+        let began = Instant::now();
+        let mut failed = entry.opening.lock().await;
+        if let Some(current) = entry.state().current.clone() {
+            return Ok(current);
+        }
+        let just_failed = failed.as_ref().filter(|failed| failed.ended >= began);
+        if let (Some(failed), OpenedFor::Request) = (just_failed, opened_for) {
+            return Err(failed.fault.clone().into());
+        }
         let outcome = match self.load(entry, entry.config.version).await {
             Ok(open) => Ok(entry.replace(open)),
-            Err(fault) => Err(entry.set_fault(fault).into()),
+            Err(fault) => Err(entry.set_fault(fault)),
         };
-        // Attempts that wait look at the state, so it has to be set before they go on.
-        drop(attempt);
+        *failed = outcome.as_ref().err().map(FailedAttempt::ended_now);
+        // Callers that wait look at the state, so it has to be set before they go on.
+        drop(failed);
         if entry.opens_on_request() {
             self.close_tables();
         }
-        outcome
+        Ok(outcome?)
     }
 
     async fn open_version(&self, entry: &Entry, version: u64) -> Result<Arc<OpenTable>> {
@@ -580,8 +576,8 @@ impl Catalog {
     }
 }
 
-/// The purpose of opening a table. If another attempt has just failed, a request fails with the same fault, and a
-/// refresh tries again.
+/// The purpose of opening a table. If the attempt that it waited for has failed, a request fails with the same fault, and
+/// a refresh tries again.
 #[derive(Clone, Copy)]
 enum OpenedFor {
     Request,

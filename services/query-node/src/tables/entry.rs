@@ -31,8 +31,9 @@ pub struct Entry {
     pub id: u64,
     /// The table's state. All cores read it with each request, and it rarely changes.
     state: ArcSwap<TableState>,
-    /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
-    pub opening: tokio::sync::Mutex<()>,
+    /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt. It has the
+    /// last attempt's failure, which requests that waited for the attempt share.
+    pub opening: tokio::sync::Mutex<Option<FailedAttempt>>,
     /// A lock that is held while a newer version is looked for, and opened. It has the last attempt's failure, which
     /// callers that waited for the attempt share.
     pub following: tokio::sync::Mutex<Option<FailedAttempt>>,
@@ -48,10 +49,17 @@ pub struct Entry {
     used: AtomicU64,
 }
 
-/// A failed attempt to find the latest version of a table.
+/// A failed attempt to open a table, or to find its latest version.
 pub struct FailedAttempt {
     pub ended: tokio::time::Instant,
     pub fault: Fault,
+}
+
+impl FailedAttempt {
+    /// Returns the failure of an attempt that ends now.
+    pub fn ended_now(fault: &Fault) -> Self {
+        Self { ended: tokio::time::Instant::now(), fault: fault.clone() }
+    }
 }
 
 /// The state of a table.

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
@@ -7,26 +8,58 @@ use wire::Reason;
 
 use super::*;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn callers_that_wait_for_an_attempt_share_its_failure() {
-    let folder = tempfile::tempdir().unwrap();
-    let uri = folder.path().join("t").to_str().unwrap().to_owned();
+const ASKED: AskedVersion<'_> = AskedVersion { table: "t", branch: "", version: 0 };
+
+/// Creates a catalog with the table `t`, which is in `folder` and not open.
+async fn catalog(folder: &Path) -> Catalog {
+    let uri = folder.join("t.lance").to_str().unwrap().to_owned();
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
     let rows = RecordBatch::try_from_iter([("id", ids)]).unwrap();
     let schema = rows.schema();
     Dataset::write(RecordBatchIterator::new([Ok(rows)], schema), &uri, None).await.unwrap();
     let table = TableConfig { uri, ..Default::default() };
     let config = QueryConfig { tables: [("t".to_owned(), table)].into(), ..Default::default() };
-    let lake = Lake::new(LakeOptions::default());
-    let catalog = Catalog::new(lake, &config, Handle::current());
+    Catalog::new(Lake::new(LakeOptions::default()), &config, Handle::current())
+}
+
+fn unreachable() -> Fault {
+    Fault::new(Reason::StoreUnreachable, "the store hangs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_share_the_failure_of_the_attempt_that_they_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = catalog(folder.path()).await;
+    let (_, entry) = catalog.entry("t", None).await.unwrap();
+    let fault = entry.set_fault(unreachable());
+
+    let mut attempt = entry.opening.lock().await;
+    let fails = async {
+        *attempt = Some(FailedAttempt::ended_now(&fault));
+        drop(attempt);
+    };
+    let (first, second, ()) = tokio::join!(catalog.open(ASKED), catalog.open(ASKED), fails);
+    for failed in [first, second] {
+        assert_eq!(failed.map(drop).unwrap_err().to_string(), fault.to_string());
+    }
+    // The caller of the next attempt leaves before it ends, so the attempt has no failure to share.
+    let attempt = entry.opening.lock().await;
+    let (opened, ()) = tokio::join!(catalog.open(ASKED), async { drop(attempt) });
+    assert_eq!(opened.map(|open| open.version()).unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_wait_for_an_attempt_share_its_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = catalog(folder.path()).await;
     catalog.refresh().await;
-    let open = catalog.open(AskedVersion { table: "t", branch: "", version: 0 }).await.unwrap();
+    let open = catalog.open(ASKED).await.unwrap();
     let (_, entry) = catalog.entry("t", None).await.unwrap();
 
     let mut attempt = entry.following.lock().await;
-    let fault = Fault::new(Reason::StoreUnreachable, "the store hangs");
+    let fault = unreachable();
     let fails = async {
-        *attempt = Some(FailedAttempt { ended: Instant::now(), fault: fault.clone() });
+        *attempt = Some(FailedAttempt::ended_now(&fault));
         drop(attempt);
     };
     let (first, second, ()) = tokio::join!(catalog.catch_up(&open), catalog.catch_up(&open), fails);
