@@ -330,7 +330,7 @@ impl Catalog {
         }
     }
 
-    /// Opens tables that are not open; those of folders only if a request has failed to open them. Updates open tables
+    /// Opens tables that are not open; those of folders only if a request has begun to open them. Updates open tables
     /// and branches to their latest version, unless their version is pinned. Starts to build the missing runs of their
     /// key indexes, and waits for those of a new version if look-ups would be slow without them ([`Entry::prepare`]).
     /// Looks for new recall curves. Never fails: an error is kept in the table's state, and logged when it changes.
@@ -522,6 +522,7 @@ impl Catalog {
     /// until its caller has left it unfinished.
     async fn open_current(&self, entry: &Entry, opened_for: OpenedFor) -> Result<Arc<OpenTable>> {
         let began = Instant::now();
+        entry.want();
         let mut failed = entry.opening.lock().await;
         if let Some(current) = entry.state().current.clone() {
             return Ok(current);

@@ -69,6 +69,8 @@ pub struct TableState {
     pub current: Option<Arc<OpenTable>>,
     /// The reason why there is no current version, or why the table cannot be followed.
     pub fault: Option<Fault>,
+    /// Whether a request has begun to open the table since it was closed.
+    pub is_wanted: bool,
     /// Counts how often the table was closed, or the table or branch was dropped and recreated. Cached versions of an
     /// earlier generation are not used.
     pub generation: u64,
@@ -155,10 +157,17 @@ impl Entry {
         self.in_folder.as_ref() == Some(uri)
     }
 
-    /// Returns whether the table is open, or could not be opened.
+    /// Returns whether the table is open or being opened, or could not be opened.
     pub fn is_in_use(&self) -> bool {
         let state = self.state();
-        state.current.is_some() || state.fault.is_some()
+        state.current.is_some() || state.fault.is_some() || state.is_wanted
+    }
+
+    /// Records that the table is being opened. If the caller leaves before that ends, a refresh opens the table.
+    pub fn want(&self) {
+        if !self.is_in_use() {
+            self.change(|state| state.is_wanted = true);
+        }
     }
 
     /// Records that a request asks for the table.

@@ -11,7 +11,7 @@ const FRAGMENTS_MAX: usize = 100_000;
 /// `refresh_interval`.
 const IDLE_ROUNDS: u64 = 300;
 
-/// A table that is open, or could not be opened.
+/// A table that is open or being opened, or could not be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenedInFolder {
     /// The round in which a request last asked for the table.

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
-use lake::LakeOptions;
+use lake::{LakeOptions, TableFolder};
 use lance::Dataset;
 use wire::Reason;
 
@@ -10,16 +10,19 @@ use super::*;
 
 const ASKED: AskedVersion<'_> = AskedVersion { table: "t", branch: "", version: 0 };
 
-/// Creates a catalog with the table `t`, which is in `folder` and not open.
-async fn catalog(folder: &Path) -> Catalog {
+/// Creates a table in `folder`, and returns a configuration that has it by the name `t`.
+async fn config(folder: &Path) -> QueryConfig {
     let uri = folder.join("t.lance").to_str().unwrap().to_owned();
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
     let rows = RecordBatch::try_from_iter([("id", ids)]).unwrap();
     let schema = rows.schema();
     Dataset::write(RecordBatchIterator::new([Ok(rows)], schema), &uri, None).await.unwrap();
     let table = TableConfig { uri, ..Default::default() };
-    let config = QueryConfig { tables: [("t".to_owned(), table)].into(), ..Default::default() };
-    Catalog::new(Lake::new(LakeOptions::default()), &config, Handle::current())
+    QueryConfig { tables: [("t".to_owned(), table)].into(), ..Default::default() }
+}
+
+fn catalog(config: &QueryConfig) -> Catalog {
+    Catalog::new(Lake::new(LakeOptions::default()), config, Handle::current())
 }
 
 fn unreachable() -> Fault {
@@ -29,7 +32,7 @@ fn unreachable() -> Fault {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_share_the_failure_of_the_attempt_that_they_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog = catalog(folder.path()).await;
+    let catalog = catalog(&config(folder.path()).await);
     let (_, entry) = catalog.entry("t", None).await.unwrap();
     let fault = entry.set_fault(unreachable());
 
@@ -49,9 +52,27 @@ async fn requests_share_the_failure_of_the_attempt_that_they_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_a_folder_is_opened_though_its_caller_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = config(folder.path()).await;
+    let folders = vec![TableFolder::of_config(folder.path().to_str().unwrap()).unwrap()];
+    let catalog = catalog(&QueryConfig { folders, tables: BTreeMap::new(), ..named });
+    catalog.list_folders().await;
+    let (_, entry) = catalog.entry("t", None).await.unwrap();
+    catalog.refresh().await;
+    assert!(entry.state().current.is_none(), "nobody has asked for it");
+
+    let attempt = entry.opening.lock().await;
+    assert!(catalog.open(ASKED).now_or_never().is_none());
+    drop(attempt);
+    catalog.refresh().await;
+    assert!(entry.state().current.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn callers_that_wait_for_an_attempt_share_its_failure() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog = catalog(folder.path()).await;
+    let catalog = catalog(&config(folder.path()).await);
     catalog.refresh().await;
     let open = catalog.open(ASKED).await.unwrap();
     let (_, entry) = catalog.entry("t", None).await.unwrap();
