@@ -10,8 +10,8 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use client::fetch::{
-    FetchClient, FetchOptions, Instant, Metric, Outcome, Predicate, Projection, Rerank,
-    TableVersion,
+    FetchClient, FetchOptions, Instant, Metric, OPENING, Outcome, Predicate, Projection, Rerank,
+    TableVersion, UNANSWERED,
 };
 use node::{Node, Settings};
 use wire::fetch::PredicateStep;
@@ -147,6 +147,20 @@ async fn a_deadline_travels_and_is_kept() {
     let timeout_us = node.seen().timeout_us_max;
     assert!((1..=80_000).contains(&timeout_us), "{timeout_us}");
     until(|| node.seen().cancelled == 1).await;
+}
+
+#[tokio::test]
+async fn a_late_answer_to_an_open_differs_from_a_late_reply() {
+    let node = Node::start(Settings::default());
+    let (client, projection) = client(&node, 1).await;
+    node.hold(true);
+    let open = client.open(version_of("hangs"), &["x".into()], Instant::now()).await;
+    let fetched = client.fetch(&projection, addrs(0..5), None, Instant::now()).await;
+    for (fault, is_opening) in [(open.unwrap_err(), true), (fetched.unwrap_err(), false)] {
+        assert_eq!(fault.reason, Reason::DeadlineExceeded);
+        let has = |key: &str| fault.metadata.contains_key(key);
+        assert_eq!((has(UNANSWERED), has(OPENING)), (true, is_opening));
+    }
 }
 
 #[tokio::test]

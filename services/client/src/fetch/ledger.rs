@@ -29,6 +29,8 @@ use super::reply::{RawReply, TripTimeline};
 
 /// Metadata key of a fault that the client made because the node had not answered.
 pub const UNANSWERED: &str = "unanswered";
+/// Metadata key of such a fault if the node was asked to open a projection. It may have waited for the table's store.
+pub const OPENING: &str = "opening";
 
 /// A job whose projection is open.
 struct Ready {

@@ -44,7 +44,7 @@ mod unary;
 
 pub use context::FetchContext;
 pub use distance::Metric;
-pub use ledger::UNANSWERED;
+pub use ledger::{OPENING, UNANSWERED};
 pub use options::FetchOptions;
 pub use outage::Outage;
 pub use pool::FetchClient;

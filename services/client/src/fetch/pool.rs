@@ -20,7 +20,7 @@ use super::backoff::Backoff;
 use super::context::FetchContext;
 use super::driver::{Driver, shutting_down};
 use super::job::{Command, Job, Ticket};
-use super::ledger::deadline_passed;
+use super::ledger::{OPENING, deadline_passed};
 use super::link::transport;
 use super::options::FetchOptions;
 use super::outage::Outage;
@@ -188,7 +188,7 @@ impl FetchClient {
         let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
         let schema = timeout_at(deadline, opening)
             .await
-            .map_err(|_| deadline_passed())?
+            .map_err(|_| deadline_passed().with(OPENING, true))?
             .map_err(|fault: Arc<Fault>| Fault::clone(&fault))?;
         Ok(Projection { key, schema })
     }

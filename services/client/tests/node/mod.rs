@@ -222,6 +222,9 @@ impl Conversation {
 
     async fn on_open(&mut self, open: Open) {
         self.inner.seen.lock().unwrap().opens += 1;
+        if open.table_uri == "hangs" {
+            return;
+        }
         let mut opened = Opened { handle: open.handle, ..Default::default() };
         if open.table_uri == "t" {
             self.open.push(open.handle);

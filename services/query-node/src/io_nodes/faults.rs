@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::fetch::UNANSWERED;
+use client::fetch::{OPENING, UNANSWERED};
 use wire::{Fault, Reason};
 
 /// A missed deadline counts as the node's failure only if the node had at least this much time. A usual batch takes
@@ -12,8 +12,12 @@ const BLAMED_AFTER: Duration = Duration::from_millis(250);
 /// Returns whether a failure, which took `took`, counts towards the node's ejection.
 pub fn blames_node(fault: &Fault, took: Duration) -> bool {
     match fault.reason {
-        // A node that reports a passed deadline itself has answered: it was waiting for its drives or the table.
-        Reason::DeadlineExceeded => took >= BLAMED_AFTER && fault.metadata.contains_key(UNANSWERED),
+        // A node that reports a passed deadline itself has answered: it was waiting for its drives or the table. A node
+        // that is opening a table reports nothing while it waits for the store, and serves other tables meanwhile.
+        Reason::DeadlineExceeded => {
+            let has = |key: &str| fault.metadata.contains_key(key);
+            took >= BLAMED_AFTER && has(UNANSWERED) && !has(OPENING)
+        }
         Reason::Internal | Reason::BadProtocol => true,
         // The node refuses this query node, and will keep refusing it until somebody changes a configuration.
         Reason::Unauthenticated | Reason::Forbidden => true,
@@ -78,5 +82,18 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadArgument
         | Reason::NoIndex
         | Reason::RecallUnknown => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_opening_a_table_is_not_to_blame() {
+        let unanswered = Fault::new(Reason::DeadlineExceeded, "late").with(UNANSWERED, true);
+        let opening = unanswered.clone().with(OPENING, true);
+        assert!(blames_node(&unanswered, BLAMED_AFTER) && !has_answered(&unanswered));
+        assert!(!blames_node(&opening, BLAMED_AFTER) && !has_answered(&opening));
     }
 }
