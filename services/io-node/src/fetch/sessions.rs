@@ -35,7 +35,7 @@ impl Outgoing {
 pub const HANDLES_MAX: usize = 256;
 
 /// The maximum number of unread messages of a stream that hold no traffic memory. A stream that has this many is ended
-/// when another of its batches must be refused and there is no memory for the refusal either. A refusal takes less than
+/// when another batch or Open must be refused and there is no memory for the refusal either. A refusal takes less than
 /// 512 bytes, so this many fit into the 16 KiB that every open stream is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
@@ -150,6 +150,13 @@ impl Session {
         let (serial, waiting) = (self.openings, Vec::new());
         self.handles.insert(handle, ProjectionHandle::Opening { serial, waiting });
         Ok(serial)
+    }
+
+    /// Takes back [`open`](Self::open), before any batch waits for the projection.
+    pub fn cancel_open(&mut self, handle: u32) {
+        self.opening -= 1;
+        let waiting = self.close(handle);
+        assert!(waiting.is_empty(), "batches wait for a projection that is not being opened");
     }
 
     /// Ends the opening of a projection. Returns the batches that waited for it, or `None` if the handle was closed.

@@ -353,9 +353,10 @@ fn open_in_background(
     let (Some(held), Some(under_way), Some(answer_held)) =
         (held, memory.hold_opening(), core.traffic_memory.hold(OPENED_BYTES, 0))
     else {
-        core.stats.shed.add(1);
         let what = "there is no memory left for another projection; close some, read your answers, or try again later";
-        return Err(Fault::new(Reason::Overloaded, what));
+        let fault = Fault::new(Reason::Overloaded, what);
+        line.iter_mut().for_each(|line| line.ends(Err(&fault)));
+        return refuse_open(core, no, open.handle, fault);
     };
     let tables = core.node.tables.clone();
     let mailbox = core.node.mailboxes[core.number].clone();
@@ -370,6 +371,23 @@ fn open_in_background(
         drop(under_way);
     });
     Ok(())
+}
+
+/// Refuses an Open for which there is no memory. The handle is closed, because a failed one holds memory too. An error
+/// ends the stream: the client leaves too many answers unread.
+fn refuse_open(core: &Core, no: SessionNo, handle: u32, fault: Fault) -> Result<(), Fault> {
+    core.stats.shed.add(1);
+    let held = core.traffic_memory.hold(OPENED_BYTES, 0);
+    let refused = with_session(core, no, |session| {
+        session.cancel_open(handle);
+        if held.is_none() && session.reads_too_slowly() {
+            return Err(fault);
+        }
+        let error = Some(fault.into());
+        session.send(Answer::Opened(Opened { handle, error, ..Opened::default() }), 0, held);
+        Ok(())
+    });
+    refused.unwrap_or(Ok(()))
 }
 
 /// Gives an opened projection its line, or writes the line of a projection that could not be opened.

@@ -26,6 +26,7 @@ mod network;
 mod node;
 mod observer;
 mod panics;
+mod projections;
 mod slow_table;
 mod store;
 mod strangers;

@@ -33,7 +33,7 @@ fn slow() -> StoreTroubles {
     StoreTroubles { latency_ms: STORE_MS..=STORE_MS, ..StoreTroubles::default() }
 }
 
-fn disk() -> SimDisk {
+pub fn disk() -> SimDisk {
     let (drives, tick) = (vec![8 << 20], Duration::from_millis(1));
     SimDisk::new(SimConfig { drives, tick, ..SimConfig::default() })
 }
