@@ -1,7 +1,8 @@
 //! RAM tier: each core's cache of recently read sectors.
 //!
 //! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is
-//! admitted after its checksum was verified.
+//! admitted after its checksum was verified and a row in it was decoded. It is removed if another row in it can't be
+//! decoded.
 //!
 //! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. So that these waits
 //! overlap, a batch first prefetches the index entries of all its pieces (`prefetch_entry`), and then names and bytes
@@ -142,6 +143,13 @@ impl RamTier {
         Some(see(sectors.frames.bytes(frame)))
     }
 
+    /// Removes a sector, if it is present. Its frame is used again once it has reached the end of its queue.
+    pub fn remove(&self, name: SectorName) {
+        if let Some(sectors) = &self.0 {
+            sectors.borrow_mut().remove(name);
+        }
+    }
+
     /// Admits a sector whose checksum was verified.
     // Called for every sector that is read from a drive, even if the tier is off.
     #[inline]
@@ -160,6 +168,12 @@ impl Sectors {
     /// Returns the frame of a sector, and counts a use of it.
     fn find(&self, name: SectorName) -> Option<FrameNo> {
         self.index.find(name.hash(), |frame| self.frames.name(frame) == name)
+    }
+
+    fn remove(&mut self, name: SectorName) {
+        if let Some(frame) = self.find(name) {
+            self.index.remove(name.hash(), frame);
+        }
     }
 
     fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admission {
@@ -276,6 +290,22 @@ mod tests {
         }
         assert_eq!((0..1000).filter(|&it| has(&tier, it)).count(), room);
         assert_eq!(tier.sectors(), room as u64);
+    }
+
+    #[test]
+    fn a_removed_sector_is_not_found_and_its_frame_is_used_again() {
+        let room = 100;
+        let tier = tier(room);
+        for number in 0..1000 {
+            tier.admit(name(number), &[0; SECTOR_BYTES]);
+            tier.remove(name(number));
+            assert!(!has(&tier, number));
+            tier.admit(name(number), &bytes(number));
+            assert!(has(&tier, number), "{number}");
+        }
+        assert_eq!(tier.sectors(), room as u64);
+        (0..2000).for_each(|number| tier.remove(name(number)));
+        assert!((0..1000).all(|number| !has(&tier, number)));
     }
 
     #[test]

@@ -9,17 +9,18 @@ use crate::drive::ExtentError;
 use crate::extent::Extent;
 use crate::fetch::ram_tier::{Admission, SectorName};
 
-/// The sectors of a read that were checked, and those found wrong: one bit per sector (a read has at most 64).
+/// The sectors of a read that were checked, those found wrong, and those offered to the RAM tier: one bit per sector (a
+/// read has at most 64).
 #[derive(Default)]
 pub struct Checks {
     checked: u64,
     bad: u64,
+    offered: u64,
 }
 
 impl Checks {
     /// Returns whether all of a piece's sectors match their checksums. The piece begins `skipped` sectors after the
-    /// start of the read, whose bytes are `bytes`. Each sector is checked once. If it matches, it is offered to the RAM
-    /// tier; if not, it is reported.
+    /// start of the read, whose bytes are `bytes`. Each sector is checked once, and reported if it does not match.
     #[inline]
     pub fn verify(
         &mut self,
@@ -37,18 +38,36 @@ impl Checks {
             if self.checked & bit == 0 {
                 self.checked |= bit;
                 let sector_bytes = &bytes[index * SECTOR_BYTES..][..SECTOR_BYTES];
-                match extent.index.check(sector, sector_bytes) {
-                    Ok(()) => admit(core, SectorName::new(extent.key, sector), sector_bytes),
-                    Err(_) => {
-                        self.bad |= bit;
-                        core.stats.bad_sectors.add(1);
-                        core.fills.bad_extent(extent, ExtentError::Checksum);
-                    }
+                if extent.index.check(sector, sector_bytes).is_err() {
+                    self.bad |= bit;
+                    core.stats.bad_sectors.add(1);
+                    core.fills.bad_extent(extent, ExtentError::Checksum);
                 }
             }
             all &= self.bad & bit == 0;
         }
         all
+    }
+
+    /// Offers the sectors of a piece that was verified and decoded to the RAM tier, each once.
+    #[inline]
+    pub fn offer(
+        &mut self,
+        core: &ReadContext<'_>,
+        extent: &Extent,
+        piece: &Piece,
+        skipped: usize,
+        bytes: &[u8],
+    ) {
+        for at in 0..piece.sectors() {
+            let index = skipped + at as usize;
+            let bit = 1u64 << index;
+            if self.offered & bit == 0 {
+                self.offered |= bit;
+                let name = SectorName::new(extent.key, piece.first_sector() + at);
+                admit(core, name, &bytes[index * SECTOR_BYTES..][..SECTOR_BYTES]);
+            }
+        }
     }
 }
 

@@ -1,11 +1,17 @@
 //! Hands the bytes of a read to the requests that wait for them.
 
+use std::sync::Arc;
+
 use address::{SECTOR_BYTES, SectorNo};
+use pack::PackError;
 
 use super::checks::Checks;
 use super::{Piece, ReadContext};
 use crate::drive::ExtentError;
+use crate::extent::Extent;
 use crate::fetch::coalesce::Want;
+use crate::fetch::ram_tier::SectorName;
+use crate::fetch::requests::Request;
 use crate::shard::RequestNo;
 
 /// Checks the sectors of a read, and puts its pieces into the replies of their requests. Adds requests that have no
@@ -31,12 +37,9 @@ pub(super) fn deliver(
             let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
             let row = &bytes[start..start + piece.len as usize];
             let (part, position) = (piece.part.into(), piece.position as usize);
-            if let Err(error) = gather.put(part, position, piece.row_offset as usize, row) {
-                // The checksum is right, so the bytes were wrong when they were written.
-                let trace = request.span.map(|span| span.trace_id());
-                tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
-                core.fills.bad_extent(extent, ExtentError::Undecodable);
-                request.undelivered[usize::from(piece.part)].insert(piece.position);
+            match gather.put(part, position, piece.row_offset as usize, row) {
+                Ok(()) => checks.offer(core, extent, piece, skipped, bytes),
+                Err(error) => mark_undecodable(core, extent, piece, request, &error),
             }
         }
         request.pieces_left -= 1;
@@ -44,6 +47,25 @@ pub(super) fn deliver(
             ended.push(piece.request);
         }
     }
+}
+
+/// Marks a piece as undelivered because its row can't be decoded. Its checksum is right, so the bytes were wrong when they
+/// were written: the extent is reported, and the RAM tier forgets the sectors, because the extent that replaces this one
+/// has the same key.
+#[cold]
+pub(super) fn mark_undecodable(
+    core: &ReadContext<'_>,
+    extent: &Arc<Extent>,
+    piece: &Piece,
+    request: &mut Request,
+    error: &PackError,
+) {
+    let trace = request.span.map(|span| span.trace_id());
+    tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
+    core.fills.bad_extent(extent, ExtentError::Undecodable);
+    let first = SectorName::new(extent.key, piece.first_sector());
+    (0..piece.sectors()).for_each(|sector| core.ram.remove(first.plus(sector)));
+    request.undelivered[usize::from(piece.part)].insert(piece.position);
 }
 
 /// Marks pieces as undelivered because their read failed or hangs. Their rows are read from the table instead. Adds

@@ -5,6 +5,7 @@ use pack::PackError;
 use tokio::time::Instant;
 use wire::Fault;
 
+use super::deliver::mark_undecodable;
 use super::{Piece, ReadContext, Reader};
 use crate::error::{NodeError, fault_of};
 use crate::fetch::ram_tier::SectorName;
@@ -19,7 +20,7 @@ impl Reader {
     /// Queues the pieces of a request. Pieces that are in the RAM tier are put into the reply immediately instead.
     ///
     /// # Errors
-    /// A row cannot be decoded.
+    /// A row of an image cannot be decoded.
     pub fn enqueue(&self, core: &ReadContext<'_>, no: RequestNo) -> Result<(), Fault> {
         let mut requests = core.requests.borrow_mut();
         let Some(request) = requests.get_mut(no) else { return Ok(()) };
@@ -87,11 +88,16 @@ impl Reader {
             if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
                 core.ram.prefetch_bytes(*name, later.in_first_sector());
             }
-            match put_from_ram(core, *name, piece, gather)? {
-                true => request.times.ram_hits += piece.sectors(),
-                false => {
+            match put_from_ram(core, *name, piece, gather) {
+                Ok(true) => request.times.ram_hits += piece.sectors(),
+                Ok(false) => {
                     request.pieces_left += 1;
                     waiting.push(*piece, request.flow, request.priority);
+                }
+                Err(error) => {
+                    if let Some(extent) = directory.extent(piece.extent) {
+                        mark_undecodable(core, extent, piece, request, &error);
+                    }
                 }
             }
         }
