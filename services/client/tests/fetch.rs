@@ -201,6 +201,16 @@ async fn a_broken_stream_is_tried_once_more_and_comes_back() {
 }
 
 #[tokio::test]
+async fn an_open_whose_stream_breaks_is_sent_once_more() {
+    let node = Node::start(Settings::default());
+    let (client, _) = client(&node, 2).await;
+    node.break_next(1);
+    let fault = client.open(version_of("absent"), &["x".into()], soon()).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::TableNotFound, "{fault}");
+    assert_eq!((node.seen().opens, client.counters().retries), (3, 1));
+}
+
+#[tokio::test]
 async fn a_node_that_restarts_is_found_again_and_meanwhile_callers_fail_at_once() {
     let node = Node::start(Settings::default());
     let address = node.address();

@@ -184,7 +184,7 @@ impl FetchClient {
         key: Arc<ProjectionKey>,
         deadline: Instant,
     ) -> Result<Projection, Fault> {
-        let opening = self.open_on_a_stream(Arc::clone(&key));
+        let opening = self.open_with_retry(Arc::clone(&key));
         let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
         let schema = timeout_at(deadline, opening)
             .await
@@ -193,10 +193,22 @@ impl FetchClient {
         Ok(Projection { key, schema })
     }
 
-    async fn open_on_a_stream(&self, projection: Arc<ProjectionKey>) -> Result<SchemaRef, Fault> {
-        let stream = &self.inner.streams[self.pick(None)?];
+    /// Opens a projection. If the stream breaks, tries once more, as [`fetch`](Self::fetch) does.
+    async fn open_with_retry(&self, key: Arc<ProjectionKey>) -> Result<SchemaRef, Fault> {
+        let first = self.pick(None)?;
+        match self.open_on(&self.inner.streams[first], &key).await {
+            Err(fault) if fault.reason == Reason::NodeUnavailable => {
+                self.inner.retries.fetch_add(1, Ordering::Relaxed);
+                let second = self.pick(Some(first))?;
+                self.open_on(&self.inner.streams[second], &key).await
+            }
+            other => other,
+        }
+    }
+
+    async fn open_on(&self, stream: &Stream, key: &Arc<ProjectionKey>) -> Result<SchemaRef, Fault> {
         let (answer, answered) = oneshot::channel();
-        let command = Command::Open { projection, answer };
+        let command = Command::Open { projection: Arc::clone(key), answer };
         stream.commands.send(command).map_err(|_| shutting_down(self.endpoint()))?;
         answered.await.map_err(|_| shutting_down(self.endpoint()))?
     }

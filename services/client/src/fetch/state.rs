@@ -129,6 +129,6 @@ pub struct Counters {
     pub messages: u64,
     /// Connections made since the start.
     pub connections: u64,
-    /// Batches tried a second time because their stream broke.
+    /// Batches and Opens tried a second time because their stream broke.
     pub retries: u64,
 }

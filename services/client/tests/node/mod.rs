@@ -122,9 +122,9 @@ impl Node {
         self.inner.held.send_replace(held);
     }
 
-    /// Breaks the streams of the next `batches` batches instead of answering them.
-    pub fn break_next(&self, batches: usize) {
-        *self.inner.breaks.lock().unwrap() = batches;
+    /// Breaks the streams of the next `requests` batches, and Opens of tables other than `t`, instead of answering them.
+    pub fn break_next(&self, requests: usize) {
+        *self.inner.breaks.lock().unwrap() = requests;
     }
 }
 
@@ -202,7 +202,7 @@ impl Conversation {
         let mut requests = request.into_inner();
         while let Some(message) = requests.message().await? {
             match message.kind.expect("a message of a known kind") {
-                RequestKind::Open(open) => self.on_open(open).await,
+                RequestKind::Open(open) => self.on_open(open).await?,
                 RequestKind::Close(close) => self.open.retain(|&handle| handle != close.handle),
                 RequestKind::Cancel(cancel) => {
                     self.inner.seen.lock().unwrap().cancelled += 1;
@@ -220,10 +220,13 @@ impl Conversation {
         let _ = self.out.send(Ok(FetchResponse { kind: Some(kind) })).await;
     }
 
-    async fn on_open(&mut self, open: Open) {
+    async fn on_open(&mut self, open: Open) -> Result<(), Status> {
         self.inner.seen.lock().unwrap().opens += 1;
         if open.table_uri == "hangs" {
-            return;
+            return Ok(());
+        }
+        if open.table_uri != "t" && self.inner.breaks_now() {
+            return Err(Status::unavailable("broken on purpose"));
         }
         let mut opened = Opened { handle: open.handle, ..Default::default() };
         if open.table_uri == "t" {
@@ -234,6 +237,7 @@ impl Conversation {
             opened.error = Some(Fault::new(Reason::TableNotFound, message).into());
         }
         self.say(ResponseKind::Opened(opened)).await;
+        Ok(())
     }
 
     async fn on_batches(&mut self, batches: Vec<Batch>) -> Result<(), Status> {
