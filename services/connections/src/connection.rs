@@ -176,9 +176,9 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a token that is cancelled when the connection is about to end because of its age, because it is idle,
-    /// because the node's certificate was replaced, or because it is no longer trusted. A stream that would outlast the
-    /// grace then asks its client to open another stream.
+    /// Returns a token that is cancelled when the connection is about to end because the node stops, because of its
+    /// age, because it is idle, because the node's certificate was replaced, or because it is no longer trusted. A
+    /// stream that would outlast the grace then ends, or asks its client to open another stream.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }

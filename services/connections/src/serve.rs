@@ -260,9 +260,7 @@ async fn attend(
                 continue;
             }
             None => {
-                if !stop.is_cancelled() {
-                    connection.retire();
-                }
+                connection.retire();
                 serving.as_mut().end_gracefully();
                 ending = Some(Ending { until, is_strict: !is_trusted });
             }

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use connections::Connection;
+use futures::future::{self, BoxFuture};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -66,6 +68,14 @@ impl Service {
     }
 }
 
+/// Returns a future that completes when the connection of a stream is about to end.
+fn retirement<T>(request: &Request<T>) -> BoxFuture<'static, ()> {
+    match request.extensions().get::<Arc<Connection>>() {
+        Some(connection) => connection.retires().cancelled_owned().boxed(),
+        None => future::pending().boxed(),
+    }
+}
+
 fn answer<T>(call: Call, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
     Ok(Response::new(call.end(answer)?))
 }
@@ -100,7 +110,8 @@ impl QueryService for Service {
     ) -> Result<Response<Self::GetStreamStream>, Status> {
         let calls = self.stream_calls(Rpc::GetStream, &request).await?;
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
-        let answers = get_stream(&self.0, calls, arriving, request.into_inner());
+        let retires = retirement(&request);
+        let answers = get_stream(&self.0, calls, arriving, request.into_inner(), retires);
         Ok(Response::new(answers.boxed()))
     }
 
@@ -110,7 +121,9 @@ impl QueryService for Service {
     ) -> Result<Response<Self::LookupStream>, Status> {
         let calls = self.stream_calls(Rpc::Lookup, &request).await?;
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
-        Ok(Response::new(LookupStream::new(calls, arriving, request.into_inner()).boxed()))
+        let retires = retirement(&request);
+        let stream = LookupStream::new(calls, arriving, request.into_inner(), retires);
+        Ok(Response::new(stream.boxed()))
     }
 
     async fn take(

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, future, stream};
 use tokio::sync::mpsc;
 use wire::query::{
     CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, Error, GetRequest,
@@ -15,6 +15,7 @@ use wire::query::{
 use wire::{Fault, Reason};
 
 use super::connect::{QueryClient, Service};
+use super::lookup::ended;
 use super::rows::{read_rows, read_schema};
 
 /// The result of a search.
@@ -143,30 +144,43 @@ impl QueryClient {
 
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
     /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
-    /// the stream. Unlike the other calls in this file, this one is not sent again if the connection ends before the
-    /// request was sent.
+    /// the stream: `NODE_UNAVAILABLE` if the node ends it before it has answered all `requests`. Unlike the other calls
+    /// in this file, this one is not sent again if the connection ends before the request was sent.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,
         format: RowFormat,
     ) -> Result<BoxStream<'static, Result<Gotten, Fault>>, Fault> {
-        // The answers come in the order of the requests.
-        let (asked, mut unanswered) = mpsc::unbounded_channel();
-        let requests = requests.map(move |mut request| {
-            request.set_format(format);
+        // The answers come in the order of the requests. `None` follows the last request.
+        let (asked, mut unanswered) = mpsc::unbounded_channel::<Option<Asked>>();
+        let requests = requests.map(Some).chain(stream::iter([None]));
+        let requests = requests.filter_map(move |mut request: Option<GetRequest>| {
+            request.iter_mut().for_each(|request| request.set_format(format));
             // Nobody needs it if the answers are no longer read.
-            let _ = asked.send(Asked::of(&request));
-            request
+            let _ = asked.send(request.as_ref().map(Asked::of));
+            future::ready(request)
         });
         let answers = self.answered(self.service().get_stream(self.request(requests))).await?;
         let this = self.clone();
-        let decode = move |answer: Result<GetResponse, tonic::Status>| {
-            let answer = answer.map_err(|status| this.fault_of(&status))?;
-            let of_no_request = || Fault::new(Reason::Internal, "the node answers no request");
-            let asked: Asked = unanswered.try_recv().map_err(|_| of_no_request())?;
-            asked.gotten(answer, format)
+        let mut has_failed = false;
+        let decode = move |answer: Option<Result<GetResponse, tonic::Status>>| {
+            let gotten = match (answer, unanswered.try_recv()) {
+                (Some(Ok(answer)), Ok(Some(asked))) => asked.gotten(answer, format),
+                (Some(Ok(_)), _) => {
+                    Err(Fault::new(Reason::Internal, "the node answers no request"))
+                }
+                (Some(Err(status)), _) => {
+                    has_failed = true;
+                    Err(this.fault_of(&status))
+                }
+                (None, Ok(None)) => return future::ready(None),
+                (None, _) if has_failed => return future::ready(None),
+                (None, _) => Err(ended()),
+            };
+            future::ready(Some(gotten))
         };
-        Ok(answers.map(decode).boxed())
+        // `None` follows the last answer.
+        Ok(answers.map(Some).chain(stream::iter([None])).filter_map(decode).boxed())
     }
 
     /// Lists the tables that the node serves.

@@ -527,7 +527,7 @@ async fn answer_of<T>(answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T
     answered.await.unwrap_or_else(|_| Err(ended()))
 }
 
-fn ended() -> Fault {
+pub(super) fn ended() -> Fault {
     Fault::new(Reason::NodeUnavailable, "the query node has ended the stream; open another")
 }
 

@@ -3,9 +3,12 @@
 //! Each Get is a task of its own. The connection polls the stream only when it can send, but a Get may hold permits,
 //! and other requests may wait for it (`by_key/gather.rs`), whether its client reads or not. The memory of its answer
 //! is held until the answer is handed to the connection.
+//!
+//! When the connection is about to end, no further Get is taken, and the stream ends once the others are answered.
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use tokio::task::{JoinHandle, yield_now};
 use tonic::{Status, Streaming};
@@ -21,15 +24,17 @@ use crate::state::{HeldRows, ShardState};
 /// An answer, and the memory of its rows; `None` if it has none.
 type HeldAnswer = (GetResponse, Option<HeldRows>);
 
-/// Returns the answers to a client's `requests`, whose bytes are counted in `arriving`.
+/// Returns the answers to a client's `requests`, whose bytes are counted in `arriving`. No further request is taken
+/// once `retires` has completed.
 pub fn get_stream(
     state: &Arc<ShardState>,
     calls: StreamCalls,
     arriving: Arriving,
     requests: Streaming<GetRequest>,
+    retires: BoxFuture<'static, ()>,
 ) -> impl Stream<Item = Result<GetResponse, Status>> + Send + use<> {
     let (state, in_flight) = (Arc::clone(state), state.shared.config.gets_in_flight);
-    let answers = requests.map(move |request| {
+    let answers = requests.take_until(retires).map(move |request| {
         let begun = request.map(|request| {
             AbortOnDrop(state.runtime.spawn(answer(calls.clone(), request, arriving.take())))
         });

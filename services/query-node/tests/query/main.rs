@@ -8,6 +8,7 @@ mod blobs;
 mod branches;
 mod cancel;
 mod deadlines;
+mod drain;
 mod ejection;
 mod expressions;
 mod fake_io;

@@ -140,7 +140,7 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
 }
 
 /// Waits while `is` returns true. Panics if that takes too long.
-async fn while_soon_over(is: impl AsyncFn() -> bool) {
+pub async fn while_soon_over(is: impl AsyncFn() -> bool) {
     let over = async {
         while is().await {
             tokio::time::sleep(Duration::from_millis(10)).await;

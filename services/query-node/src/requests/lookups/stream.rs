@@ -3,6 +3,9 @@
 //! The connection polls the stream when it can send. So no further message is read from a client that does not read its
 //! answers. Groups are tasks of their own, because they may hold permits and have deadlines, whether the client reads
 //! or not; the memory of their rows is held until the answer is handed to the connection.
+//!
+//! When the connection is about to end, the messages that have arrived are taken, and no others. The stream ends once
+//! their groups are answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -11,7 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use futures::{Stream, StreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 use traffic::{Arriving, MessageBytes};
@@ -33,8 +37,10 @@ const REVISION: u32 = 2;
 pub struct LookupStream {
     calls: StreamCalls,
     arriving: Arriving,
-    /// The client's messages, until it has sent the last one.
+    /// The client's messages, until it has sent the last one or the connection is about to end.
     requests: Option<Streaming<LookupRequest>>,
+    /// Completes when the connection is about to end. Not polled after that.
+    retires: BoxFuture<'static, ()>,
     projections: BTreeMap<u32, Arc<StreamProjection>>,
     /// The schema that was sent last for each open projection.
     schemas: BTreeMap<u32, SchemaRef>,
@@ -68,8 +74,14 @@ impl Forming {
 }
 
 impl LookupStream {
-    /// Creates the stream of a client's `requests`, whose bytes are counted in `arriving`.
-    pub fn new(calls: StreamCalls, arriving: Arriving, requests: Streaming<LookupRequest>) -> Self {
+    /// Creates the stream of a client's `requests`, whose bytes are counted in `arriving`. The stream takes no further
+    /// requests once `retires` has completed.
+    pub fn new(
+        calls: StreamCalls,
+        arriving: Arriving,
+        requests: Streaming<LookupRequest>,
+        retires: BoxFuture<'static, ()>,
+    ) -> Self {
         let welcome = LookupWelcome {
             credit_keys: LOOKUP_CREDIT_KEYS as u32,
             batch_keys_max: KEYS_MAX as u32,
@@ -79,6 +91,7 @@ impl LookupStream {
             calls,
             arriving,
             requests: Some(requests),
+            retires,
             projections: BTreeMap::new(),
             schemas: BTreeMap::new(),
             outstanding: 0,
@@ -94,6 +107,7 @@ impl LookupStream {
             match requests.poll_next_unpin(cx) {
                 Poll::Ready(Some(request)) => self.take_request(request?, &mut forming)?,
                 Poll::Ready(None) => self.requests = None,
+                Poll::Pending if self.retires.poll_unpin(cx).is_ready() => self.requests = None,
                 Poll::Pending => break,
             }
         }
