@@ -168,15 +168,16 @@ pub async fn exist(
         let (_, key_type) = describe(&query, &mut open).await?;
         keys = uuid_keys(&keys, key_type.as_ref());
     }
-    let lookups = query.lookups().await?;
-    let presence = lookups.open(LookupOpen { only_presence: true, ..open.clone() }).await?;
+    let only_presence = LookupOpen { only_presence: true, ..open.clone() };
+    let presence = query.lookups().await?.open(only_presence).await?;
     let Presence { not_found, unproven } = presence_of(&presence, &keys).await?;
     let mut found = vec![true; keys.len()];
     not_found.iter().for_each(|&at| found[at as usize] = false);
     if exact && !unproven.is_empty() {
         // The node itself compares these rows' keys, so the key column is not requested.
         open.columns = vec!["_rowaddr".into()];
-        let rows = lookups.open(open).await?;
+        // The first stream may have ended meanwhile.
+        let rows = query.lookups().await?.open(open).await?;
         let unproven = UInt32Array::from(unproven);
         let keys = take(&keys, &unproven, None).map_err(internal)?;
         let Presence { not_found, .. } = presence_of(&rows, &keys).await?;

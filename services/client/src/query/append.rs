@@ -17,6 +17,7 @@ use wire::{Fault, Reason, bytes_of_arrays};
 use super::batch_size::BatchSize;
 use super::call::GottenRows;
 use super::keys::keys_of;
+use super::lasting_lookup::{LastingLookup, LookupFailure};
 use super::lookup::{LookedUp, Lookup, damaged};
 
 /// The maximum number of rows that are looked up as one batch.
@@ -34,10 +35,10 @@ const FIRST_BATCH_ROWS: usize = BATCH_ROWS / BATCHES_IN_FLIGHT;
 /// flight have 256 MiB together, or at most twice that after rows have become larger.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// The time for which look-ups that are refused because of load or a limit are repeated without any success, if the
-/// projection has no timeout of its own. The queues of a node drain in less than a second. With a limit of rows per
-/// second, a batch waits for the rows of earlier ones, which a node looks up together, up to 10,000: this is enough
-/// from 250 rows per second on.
+/// The time for which look-ups that are refused because of load or a limit, or that the node does not answer because it
+/// is away, are repeated without any success, if the projection has no timeout of its own. A node restarts within
+/// seconds, and its queues drain in less than a second. With a limit of rows per second, a batch waits for the rows of
+/// earlier ones, which a node looks up together, up to 10,000: this is enough from 250 rows per second on.
 pub(super) const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum number of batches in flight if all rows of each key are returned: each answer may be as large as a
@@ -88,8 +89,9 @@ struct Matched {
 /// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
 /// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. If a projection
 /// returns all rows of each key, a row of `input` is repeated for each row that has its key. Batches may become
-/// smaller. Look-ups that a node refuses because of load or a limit are repeated, for as long as the timeout of the
-/// projections, or [`REFUSED_MAX`], lasts.
+/// smaller. Look-ups that a node refuses because of load or a limit, or does not answer because it stops or the
+/// connection ends, are repeated, for as long as the timeout of the projections, or [`REFUSED_MAX`], lasts. Projections
+/// are opened on another stream then; they should name a version, so that all rows are of the same one.
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be
@@ -102,7 +104,9 @@ pub fn append_columns(
     let all_rows = appends.iter().any(|append| append.lookup.returns_all_rows());
     let in_flight = if all_rows { ALL_ROWS_BATCHES_IN_FLIGHT } else { BATCHES_IN_FLIGHT };
     let size = Mutex::new(BatchSize::new(FIRST_BATCH_ROWS, BATCH_ROWS));
-    let asked = Arc::new(Asked { appends, size });
+    let lasting = |append: &Append| LastingLookup::new(append.lookup.clone());
+    let lookups = appends.iter().map(lasting).collect();
+    let asked = Arc::new(Asked { appends, lookups, size });
     let sized = Arc::clone(&asked);
     let parts = move |batch| stream::iter(parts(batch, Arc::clone(&sized)).map(Ok));
     let (looking_up, counted) = (Arc::clone(&asked), Arc::clone(&asked));
@@ -131,6 +135,8 @@ pub fn append_columns(
 /// The columns to append, and the size of the batches that are looked up for them.
 struct Asked {
     appends: Arc<[Append]>,
+    /// The projections of `appends`.
+    lookups: Vec<LastingLookup>,
     size: Mutex<BatchSize>,
 }
 
@@ -141,7 +147,7 @@ impl Asked {
 
     /// Returns the time for which refused look-ups are repeated.
     fn refused_max(&self) -> Duration {
-        let timeouts = self.appends.iter().filter_map(|append| append.lookup.timeout());
+        let timeouts = self.lookups.iter().filter_map(LastingLookup::timeout);
         timeouts.min().unwrap_or(REFUSED_MAX)
     }
 }
@@ -163,7 +169,7 @@ enum Part {
     Unknown(RecordBatch),
     /// The keys, or the answer, are too large for one message.
     TooLarge(RecordBatch),
-    /// The node has refused to look its keys up, until `retry_at`.
+    /// The node has refused to look its keys up, or was away. They are looked up again at `retry_at`.
     Refused { rows: RecordBatch, retry_at: Instant, fault: Fault },
     /// The rows of its keys were found.
     Known(RecordBatch, Found),
@@ -172,7 +178,7 @@ enum Part {
 impl Part {
     async fn looked_up(rows: RecordBatch, asked: &Asked) -> Result<Self, Fault> {
         let count = rows.num_rows();
-        let fault = match found_for(&rows, &asked.appends).await {
+        let LookupFailure { fault, retry_after } = match found_for(&rows, asked).await {
             Ok(found) if bytes_of_arrays(found.columns.columns()) > BATCH_BYTES_MAX => {
                 asked.size().too_large(count);
                 return Ok(Self::Known(rows, found));
@@ -181,11 +187,9 @@ impl Part {
                 asked.size().fitted(count);
                 return Ok(Self::Known(rows, found));
             }
-            Err(fault) => fault,
+            Err(failure) => failure,
         };
-        // A stream that has ended gives the reason to each look-up.
-        let has_ended = asked.appends.iter().any(|append| append.lookup.has_ended());
-        match fault.retry_after().filter(|_| !has_ended) {
+        match retry_after {
             Some(after) => {
                 // A node that lacks memory for many rows may have enough for fewer. One whose queue is full gains nothing
                 // from many tiny batches.
@@ -238,14 +242,16 @@ async fn next_found(
     Ok(None)
 }
 
-/// Returns the columns of all `appends` for `rows`.
-async fn found_for(rows: &RecordBatch, appends: &[Append]) -> Result<Found, Fault> {
+/// Returns the columns of all appends for `rows`.
+async fn found_for(rows: &RecordBatch, asked: &Asked) -> Result<Found, LookupFailure> {
+    let Asked { appends, lookups, .. } = asked;
     if appends.len() > 1 && appends.iter().any(|append| append.lookup.returns_all_rows()) {
         let message = "all rows of a key can be appended from one table at a time; append the \
                        columns of the other tables to the result";
-        return Err(Fault::new(Reason::BadArgument, message));
+        return Err(Fault::new(Reason::BadArgument, message).into());
     }
-    let found = try_join_all(appends.iter().map(|append| found(rows, append))).await?;
+    let each = appends.iter().zip(lookups);
+    let found = try_join_all(each.map(|(append, lookup)| found(rows, append, lookup))).await?;
     let together = |one: Found, other: Found| {
         let columns = beside(&one.columns, &other.columns)?;
         let matched = [one.matched, other.matched].concat();
@@ -310,7 +316,11 @@ impl Found {
 }
 
 /// Returns, for each of `rows`, the columns of the table's row that has the same key, or of all such rows, or nulls.
-async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
+async fn found(
+    rows: &RecordBatch,
+    append: &Append,
+    lasting: &LastingLookup,
+) -> Result<Found, LookupFailure> {
     let Append { lookup, on, .. } = append;
     let keys = rows.column_by_name(on).ok_or_else(|| {
         let schema = rows.schema();
@@ -324,10 +334,10 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
     let (found, row_keys) = match asked.is_empty() {
         true => (RecordBatch::new_empty(lookup.schema().ok_or_else(not_arrow)?), Vec::new()),
         false => {
-            let answer = lookup.get(keys_of(&asked)?).await?;
+            let answer = lasting.get(keys_of(&asked)?).await?;
             let LookedUp { rows, row_keys, not_found, unread, .. } = answer;
             if let Some(unread) = unread {
-                return Err(unread.fault);
+                return Err(unread.fault.into());
             }
             let rows = arrow(rows)?;
             let row_keys = match lookup.returns_all_rows() {
@@ -335,7 +345,7 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
                 false => without(0..asked.len() as u32, &not_found).collect(),
             };
             if row_keys.len() != rows.num_rows() {
-                return Err(damaged("it does not have the rows of its keys"));
+                return Err(damaged("it does not have the rows of its keys").into());
             }
             (rows, row_keys)
         }

@@ -59,7 +59,8 @@ pub struct Lookup {
 struct Projection {
     shared: Arc<Shared>,
     handle: u32,
-    all_rows: bool,
+    /// The message that opened it.
+    open: LookupOpen,
     /// The timeout of each batch; `None` for the node's.
     timeout: Option<Duration>,
     /// The schema that the rows had when the projection was opened; `None` if it returns no rows in Arrow.
@@ -233,8 +234,7 @@ impl LookupClient {
     /// one. `BAD_ARGUMENT` if the stream has as many open projections as a node accepts.
     pub async fn open(&self, mut open: LookupOpen) -> Result<Lookup, Fault> {
         let shared = &self.shared;
-        let all_rows = open.all_rows;
-        if all_rows && shared.revision < REVISION_ALL_ROWS {
+        if open.all_rows && shared.revision < REVISION_ALL_ROWS {
             return Err(one_row_of_each_key());
         }
         open.handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +245,7 @@ impl LookupClient {
         let schema = OnceLock::new();
         let timeout = (open.timeout_us > 0).then(|| Duration::from_micros(open.timeout_us));
         let projection =
-            Projection { shared: Arc::clone(shared), handle, all_rows, timeout, schema };
+            Projection { shared: Arc::clone(shared), handle, open: open.clone(), timeout, schema };
         let opened = async {
             let permit = shared.credits(1).await?;
             let (answer, answered) = oneshot::channel();
@@ -299,14 +299,23 @@ impl Lookup {
         self.projection.timeout
     }
 
-    /// Returns whether the stream has ended, so that every further look-up fails.
-    pub fn has_ended(&self) -> bool {
-        self.projection.shared.waiting().ended.is_some()
+    /// Returns the reason why the stream has ended, so that every further look-up fails. `None` while it is open.
+    pub fn end(&self) -> Option<Fault> {
+        self.projection.shared.waiting().ended.clone()
+    }
+
+    /// Opens the projection on another stream.
+    ///
+    /// # Errors
+    /// The errors of [`QueryClient::lookups`] and [`LookupClient::open`].
+    pub(super) async fn reopened(&self) -> Result<Self, Fault> {
+        let Projection { shared, open, .. } = &*self.projection;
+        shared.client.lookups().await?.open(open.clone()).await
     }
 
     /// Returns whether all rows of each key are returned.
     pub fn returns_all_rows(&self) -> bool {
-        self.projection.all_rows
+        self.projection.open.all_rows
     }
 
     /// Returns the schema that rows had when the projection was opened; `None` if it returns no rows in Arrow.

@@ -6,6 +6,7 @@ mod call;
 mod connect;
 mod default_columns;
 mod keys;
+mod lasting_lookup;
 mod lookup;
 mod presence;
 mod rows;

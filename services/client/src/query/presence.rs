@@ -9,6 +9,7 @@ use wire::{Fault, Reason};
 
 use super::append::{REFUSED_MAX, with_jitter};
 use super::keys::keys_of;
+use super::lasting_lookup::{LastingLookup, LookupFailure};
 use super::lookup::{LookedUp, Lookup};
 
 /// The number of keys that are looked up as one batch.
@@ -27,12 +28,13 @@ pub struct Presence {
 }
 
 /// Looks up which of `keys` have a row. Batches of keys that are too large for a message are halved. Look-ups that a
-/// node refuses because of load or a limit are repeated, for as long as the timeout of the projection, or
-/// [`REFUSED_MAX`], lasts without any success.
+/// node refuses because of load or a limit, or does not answer because it stops or the connection ends, are repeated,
+/// for as long as the timeout of the projection, or [`REFUSED_MAX`], lasts without any success.
 ///
 /// # Errors
 /// `BAD_ARGUMENT` if the keys have nulls, or a type that can't be looked up; the errors of [`Lookup::get`].
 pub async fn presence_of(lookup: &Lookup, keys: &ArrayRef) -> Result<Presence, Fault> {
+    let lookup = &LastingLookup::new(lookup.clone());
     let starts = (0..keys.len()).step_by(BATCH_KEYS);
     let looked_up = starts.map(|start| async move {
         let part = start..keys.len().min(start + BATCH_KEYS);
@@ -48,7 +50,11 @@ pub async fn presence_of(lookup: &Lookup, keys: &ArrayRef) -> Result<Presence, F
     Ok(presence)
 }
 
-async fn look_up(lookup: &Lookup, keys: &ArrayRef, part: &Range<usize>) -> Result<LookedUp, Fault> {
+async fn look_up(
+    lookup: &LastingLookup,
+    keys: &ArrayRef,
+    part: &Range<usize>,
+) -> Result<LookedUp, LookupFailure> {
     lookup.get(keys_of(&keys.slice(part.start, part.len()))?).await
 }
 
@@ -56,10 +62,10 @@ impl Presence {
     /// Adds the keys of `part`, whose first look-up had this outcome.
     async fn add(
         &mut self,
-        lookup: &Lookup,
+        lookup: &LastingLookup,
         keys: &ArrayRef,
         part: Range<usize>,
-        outcome: Result<LookedUp, Fault>,
+        outcome: Result<LookedUp, LookupFailure>,
     ) -> Result<(), Fault> {
         let refused_max = lookup.timeout().unwrap_or(REFUSED_MAX);
         let mut refused_until = Instant::now() + refused_max;
@@ -70,7 +76,7 @@ impl Presence {
                 Some(outcome) => outcome,
                 None => look_up(lookup, keys, &part).await,
             };
-            let fault = match outcome {
+            let LookupFailure { fault, retry_after } = match outcome {
                 Ok(answer) => {
                     let start = part.start as u32;
                     self.not_found.extend(answer.not_found.iter().map(|at| start + at));
@@ -78,10 +84,9 @@ impl Presence {
                     refused_until = Instant::now() + refused_max;
                     continue;
                 }
-                Err(fault) => fault,
+                Err(failure) => failure,
             };
-            // A stream that has ended gives the reason to each look-up.
-            match fault.retry_after().filter(|_| !lookup.has_ended()).map(with_jitter) {
+            match retry_after.map(with_jitter) {
                 Some(after) if Instant::now() + after <= refused_until => {
                     sleep(after).await;
                     waiting.push(part);
