@@ -122,11 +122,24 @@ impl Tune {
         progress: &Progress,
         context: RequestContext,
     ) -> Result<()> {
-        // A node measures one index at a time, which bounds the memory of questions and answers.
+        let last = self.measure(state, progress, context.as_batch()).await?;
+        // The caller may be gone.
+        let _ = progress.send(Ok(last)).await;
+        Ok(())
+    }
+
+    /// Measures, and reports progress. Returns the last message.
+    async fn measure(
+        &self,
+        state: &ShardState,
+        progress: &Progress,
+        context: RequestContext,
+    ) -> Result<TuneProgress> {
+        // A node measures one index at a time, which bounds the memory of questions and answers. A Tune that has its turn
+        // does not wait for its caller to read, because the other Tunes would wait too.
         let _turn = state.shared.tunes.acquire().await;
-        let context = context.as_batch();
-        let questions = draw(state, &self, &self.asked, context).await?;
-        let mut answers = exact_answers(state, &self, &questions, progress, context).await?;
+        let questions = draw(state, self, &self.asked, context).await?;
+        let mut answers = exact_answers(state, self, &questions, progress, context).await?;
         // A vector without a direction has no cosine distances.
         let has_answer = |at: &usize| !answers[*at].is_empty();
         let with_answer: Vec<_> = (0..questions.len()).filter(has_answer).collect();
@@ -152,14 +165,11 @@ impl Tune {
         while let Some(trial) = trials.next().await {
             trial?;
             done += 1;
-            report(progress, "index", done, total).await;
+            report(progress, "index", done, total);
         }
         drop(trials);
         let curve = self.curve(&tally.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let last = TuneProgress { step: "index".into(), done, total, curve: curve.into() };
-        // The caller may be gone.
-        let _ = progress.send(Ok(last)).await;
-        Ok(())
+        Ok(TuneProgress { step: "index".into(), done, total, curve: curve.into() })
     }
 
     /// Has the index answer a question with all numbers of partitions, and adds the result to `tally`.
@@ -230,8 +240,9 @@ impl Tune {
     }
 }
 
-/// Reports the progress of a step. The caller may be gone; the Tune is then dropped soon.
-async fn report(progress: &Progress, step: &str, done: u64, total: u64) {
+/// Reports the progress of a step. A slow caller gets fewer reports, and delays nothing. The caller may be gone; the
+/// Tune is then dropped soon.
+fn report(progress: &Progress, step: &str, done: u64, total: u64) {
     let step = TuneProgress { step: step.into(), done, total, curve: Default::default() };
-    let _ = progress.send(Ok(step)).await;
+    let _ = progress.try_send(Ok(step));
 }

@@ -3,18 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use client::query::{By, QueryClient, SearchRequest, TuneProgress, TuneRequest, Vector};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use lake::{IndexRequest, Metric, VectorIndex, VectorIndexKind, build_index};
 use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 use query_node::QueryNode;
 use recall::{Curve, CurveFiles, decode, encode};
+use tonic::transport::Endpoint;
 use wire::query::IndexRecall;
+use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, Reason};
 
 use crate::keys::with_metrics;
 use crate::node::{addresses, config, near, serve, serve_with, words};
 use crate::operate::metric;
+use crate::overload::PATIENCE;
 use crate::table::{ROWS, TestTable, lake, vector};
 
 /// The number of rows that are drawn as questions: each is compared with all rows, which are read from the table.
@@ -338,4 +341,19 @@ async fn a_graph_is_measured_and_an_index_that_refinement_does_not_repair_carrie
     assert!(detail(&client, wants(0.8)).await.unwrap().contains("for recall 0.8"));
     let warnings = described(&client).await.unwrap().warnings;
     assert!(warnings[0].contains("at most 0.750 with more partitions"), "{warnings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tune_whose_caller_does_not_read_delays_no_other() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    // Few reports fit into 64 bytes.
+    let uri = format!("http://{}", node.local_addr());
+    let endpoint = Endpoint::from_shared(uri).unwrap().initial_stream_window_size(64);
+    let mut slow = QueryServiceClient::new(endpoint.connect().await.unwrap());
+    let unread = slow.tune(request()).await.unwrap().into_inner();
+    let other = tokio::time::timeout(PATIENCE, tuned(&client, request())).await;
+    assert_eq!(other.expect("the other Tune has its turn").question_count, QUESTIONS);
+    let steps: Vec<TuneProgress> = unread.try_collect().await.unwrap();
+    assert_eq!(decode(&steps.last().unwrap().curve).unwrap().question_count, QUESTIONS);
 }

@@ -48,7 +48,7 @@ pub async fn exact_answers(
             if chunk.len() == CHUNK_ROWS || is_last {
                 compare(state, tune, questions, &chunk, &mut nearest, context).await?;
                 done += chunk.len() as u64;
-                report(progress, "exact", done, total).await;
+                report(progress, "exact", done, total);
                 chunk.clear();
             }
         }
