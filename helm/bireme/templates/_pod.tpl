@@ -94,14 +94,14 @@ kubernetes:{{ .Release.Namespace }}/{{ prepend (.Values.ioServices | default lis
 {{- $root := index . 0 }}{{ $tier := index . 1 }}{{ $values := index $root.Values $tier }}
 {{- $selector := include "bireme.selector" . | fromYaml }}
 {{- $term := dict "labelSelector" (dict "matchLabels" $selector) "topologyKey" "kubernetes.io/hostname" }}
-{{- $apart := dict }}
-{{- if eq $values.antiAffinity "hard" }}
-{{- $apart = dict "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term)) }}
-{{- else if eq $values.antiAffinity "soft" }}
-{{- $soft := dict "weight" 100 "podAffinityTerm" $term }}
-{{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list $soft)) }}
+{{- $affinity := deepCopy $values.affinity }}
+{{- $kinds := dict "hard" "requiredDuringSchedulingIgnoredDuringExecution" "soft" "preferredDuringSchedulingIgnoredDuringExecution" }}
+{{- with get $kinds $values.antiAffinity }}
+{{- $own := ternary (dict "weight" 100 "podAffinityTerm" $term) $term (eq $values.antiAffinity "soft") }}
+{{- $others := get (default dict $affinity.podAntiAffinity) . | default list }}
+{{- $_ := mergeOverwrite $affinity (dict "podAntiAffinity" (dict . (prepend $others $own))) }}
 {{- end }}
-{{- with mergeOverwrite $apart (deepCopy $values.affinity) }}
+{{- with $affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if ne $root.Values.topologySpread "none" }}
