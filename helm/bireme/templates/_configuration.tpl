@@ -44,7 +44,7 @@ storage_secrets = "/etc/bireme-store"
 
 [storage]
 {{- range $key, $value := . }}
-{{ $key }} = {{ $value | toString | toJson }}
+{{ $key }} = {{ if kindIs "string" $value }}{{ toJson $value }}{{ else }}{{ include "bireme.toml.scalar" $value | toJson }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
