@@ -102,10 +102,13 @@ endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ in
 {{- if dig "claim" "block" false . }}/dev/bireme/{{ .name }}{{ else }}/drives/{{ .name }}/slab{{ end }}
 {{- end }}
 
-{{/* The pods that always exist. A pod that a scaler adds counts itself as a member too. */}}
+{{/*
+The pods among which each finds the chunks to warm. With a scaler these are as many as there may be: what a pod owns among
+these, it also owns among fewer.
+*/}}
 {{- define "bireme.io.members" -}}
 {{- $replicas := int .Values.io.replicas }}
-{{- if ne .Values.io.autoscaling.type "none" }}{{ $replicas = int .Values.io.autoscaling.minReplicas }}{{ end }}
+{{- if ne .Values.io.autoscaling.type "none" }}{{ $replicas = int .Values.io.autoscaling.maxReplicas }}{{ end }}
 {{- $members := list }}
 {{- range $number := until $replicas }}
 {{- $members = append $members (printf "%s-%d" (include "bireme.tier" (list $ "io")) $number) }}
