@@ -7,7 +7,7 @@ from .query import Selection
 from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace"')
-SEARCH = 'rpc_method="bireme.query.v1.QueryService/Search"'
+SEARCH = 'rpc_method=~"bireme.query.v1.QueryService/Search|http/query"'
 # Errors that the request itself does not cause.
 OWN = (
     'error_type=~"STORE_UNREACHABLE|STORE_REFUSED|TABLE_DAMAGED|BAD_PROTOCOL|DEADLINE_EXCEEDED|NODE_UNAVAILABLE|'
@@ -25,7 +25,12 @@ now = Row(
             "Requests that query nodes answered, with or without an error.",
             of.count(CALLS, RPC),
         ),
-        figure("Search p99", "s", "99 % of searches are faster than this.", of.quantile(0.99, CALLS, SEARCH)),
+        figure(
+            "Search p99",
+            "s",
+            "99 % of searches, and of queries over plain HTTP, are faster than this.",
+            of.quantile(0.99, CALLS, SEARCH),
+        ),
         figure(
             "Failing",
             "percentunit",
@@ -77,7 +82,7 @@ query = Row(
         lines(
             "Searches",
             "s",
-            "Duration of searches.",
+            "Duration of searches, and of queries over plain HTTP.",
             *((of.quantile(q, CALLS, SEARCH), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
         ),
         shared.failures(of, "Requests per second that ended in an error, by reason."),
