@@ -34,14 +34,13 @@
 
 {{/*
 The destinations of both tiers: DNS, object stores, the services that issue credentials for them, and what URLs among the
-values name. (list $ "io" text [ports]): the text is searched for URLs, the ports are reached anywhere.
+values name. (list $ "io" text): the text is searched for URLs.
 */}}
 {{- define "bireme.networkPolicy.egress" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}{{ $policy := $root.Values.networkPolicy }}
 {{- $stores := concat (list 443) (include "bireme.networkPolicy.ports" (toJson $root.Values.storage.options) | fromJsonArray) }}
 {{- $named := printf "%s %s %s" $root.Values.telemetry.otlp.endpoint (toJson (index $root.Values $tier).extraEnv) (index . 2) }}
-{{- $others := include "bireme.networkPolicy.ports" $named | fromJsonArray }}
-{{- if gt (len .) 3 }}{{ $others = concat (index . 3) $others }}{{ end -}}
+{{- $others := include "bireme.networkPolicy.ports" $named | fromJsonArray -}}
 - ports:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
