@@ -80,7 +80,9 @@ everybody (`loadtest.enabled`).
 [tls]
 cert = "/tls/tls.crt"
 key = "/tls/tls.key"
-{{- if has .clientCertificates (ternary (list "all") (list "io" "all") (eq $tier "query")) }}
+{{- /* With a policy, query nodes accept callers without a certificate too. */}}
+{{- $asked := or (eq $tier "io") (eq .clientCertificates "all") (eq $root.Values.access.mode "policy") }}
+{{- if and $asked (ne .clientCertificates "none") }}
 client_ca = "/tls/ca.crt"
 {{- end }}
 {{- if eq $tier "query" }}
