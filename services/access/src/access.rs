@@ -74,12 +74,13 @@ impl Access {
     }
 
     /// Reads a policy and the keys of its issuers. It is no error if an issuer's keys can't be read: tokens of that
-    /// issuer are refused until the keys can be read.
+    /// issuer are refused until the keys can be read. `certificates` says whether the node verifies certificates of
+    /// callers; if not, a policy with grants for certificates is faulty, now and when it is read again.
     ///
     /// # Errors
     /// [`AccessError`].
-    pub async fn load(path: &Path) -> Result<Self, AccessError> {
-        Self::load_at(path, unix_time).await
+    pub async fn load(path: &Path, certificates: bool) -> Result<Self, AccessError> {
+        Self::load_at(path, certificates, unix_time).await
     }
 
     /// Like [`load`](Self::load), with the clock that tokens are checked against: `now` returns the time since 1970.
@@ -87,9 +88,13 @@ impl Access {
     ///
     /// # Errors
     /// [`AccessError`].
-    pub async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
+    pub async fn load_at(
+        path: &Path,
+        certificates: bool,
+        now: fn() -> Duration,
+    ) -> Result<Self, AccessError> {
         let text = read(path).await?;
-        let policy = Policy::parse(&text, path, None)?;
+        let policy = Policy::parse(&text, path, certificates, None)?;
         refresh(policy.issuers.iter().map(|it| &it.keys), key_set::TIMEOUT).await;
         let followed = FollowedPolicy {
             path: path.to_owned(),
@@ -207,7 +212,9 @@ impl FollowedPolicy {
         if *seen != read {
             *seen = read;
             let before = self.current.load_full();
-            let parsed = text.and_then(|text| Policy::parse(&text, &self.path, Some(&before)));
+            let parsed = text.and_then(|text| {
+                Policy::parse(&text, &self.path, before.certificates, Some(&before))
+            });
             match parsed {
                 Ok(policy) => {
                     // Read the keys of new issuers first: a stream whose issuer now has its keys elsewhere would

@@ -74,7 +74,7 @@ impl Tested {
     async fn with_policy(folder: TempDir, text: &str) -> Self {
         let path = folder.path().join("access.toml");
         std::fs::write(&path, text).unwrap();
-        let access = Access::load_at(&path, now).await.unwrap();
+        let access = Access::load_at(&path, true, now).await.unwrap();
         Self { folder, access }
     }
 
@@ -461,7 +461,7 @@ proptest! {
             let may: Vec<_> = may.iter().map(|&at| names[at]).collect();
             format!("[[grants]]\nname = \"{name}\"\nwho = [\"anyone\"]\ntables = {tables:?}\nmay = {may:?}\n")
         }).collect();
-        let policy = Policy::parse(&text, Path::new("p"), None).unwrap();
+        let policy = Policy::parse(&text, Path::new("p"), true, None).unwrap();
         let caller = named(&policy, Identity::Anyone, Proof::Connection, 1).unwrap();
         let found = caller.grant(&table, Permission::ALL[permission]).map(|grant| grant.name().to_owned());
         prop_assert_eq!(found.as_deref(), expected(&grants, &table, permission));

@@ -167,7 +167,7 @@ mod tests {
             ("", one, false),
         ] {
             std::fs::write(&file, policy(before)).unwrap();
-            let access = Access::load(&file).await.unwrap();
+            let access = Access::load(&file, false).await.unwrap();
             let credentials = Credentials { api_key: Some(b"the key"), ..Default::default() };
             let mut caller = access.caller(&credentials).await.unwrap();
             let mut right = Authorization::of(&caller, "a1", Permission::Read, |_| true).unwrap();

@@ -38,6 +38,8 @@ const EXAMPLE: &str = "has no grants, so nobody may do anything; a grant looks l
 pub struct Policy {
     /// The number of this policy, counted from 1 in the order in which policies were in use.
     pub number: u64,
+    /// Whether the node verifies certificates of callers. If not, no grant may name one.
+    pub certificates: bool,
     pub issuers: Vec<Issuer>,
     pub keys: Vec<ApiKey>,
     pub grants: Vec<Arc<Grant>>,
@@ -112,18 +114,23 @@ enum PriorityEntry {
 type Problem = (String, String);
 
 impl Policy {
-    /// Parses a policy. Grants of the same name and key sets of the same source keep the state that they have in
-    /// `before`, the policy in use.
+    /// Parses a policy for a node that verifies certificates of callers, or not. Grants of the same name and key sets of
+    /// the same source keep the state that they have in `before`, the policy in use.
     ///
     /// # Errors
     /// [`AccessError::Syntax`] or [`AccessError::Invalid`].
-    pub fn parse(text: &str, path: &Path, before: Option<&Self>) -> Result<Self, AccessError> {
+    pub fn parse(
+        text: &str,
+        path: &Path,
+        certificates: bool,
+        before: Option<&Self>,
+    ) -> Result<Self, AccessError> {
         let syntax = |error: toml::de::Error| AccessError::Syntax {
             path: path.to_owned(),
             problem: error.to_string(),
         };
         let file: PolicyFile = toml::from_str(text).map_err(syntax)?;
-        file.policy(before).map_err(|(at, problem)| AccessError::Invalid {
+        file.policy(certificates, before).map_err(|(at, problem)| AccessError::Invalid {
             path: path.to_owned(),
             at,
             problem,
@@ -168,7 +175,7 @@ impl Policy {
 }
 
 impl PolicyFile {
-    fn policy(self, before: Option<&Policy>) -> Result<Policy, Problem> {
+    fn policy(self, certificates: bool, before: Option<&Policy>) -> Result<Policy, Problem> {
         if self.grants.is_empty() {
             return Err(("grants".into(), EXAMPLE.into()));
         }
@@ -180,6 +187,7 @@ impl PolicyFile {
         let keys = self.keys.into_iter().map(|(name, entry)| entry.key(name));
         let mut policy = Policy {
             number: before.map_or(0, |policy| policy.number) + 1,
+            certificates,
             issuers: issuers.collect::<Result<_, _>>()?,
             keys: keys.collect::<Result<_, _>>()?,
             grants: Vec::with_capacity(self.grants.len()),
@@ -360,7 +368,8 @@ impl GrantEntry {
     }
 }
 
-/// Parses an entry of `who`, and checks that it names an issuer or key of the policy.
+/// Parses an entry of `who`, and checks that it names an issuer or key of the policy, or a certificate that the node
+/// verifies.
 fn who(text: &str, policy: &Policy) -> Result<Who, String> {
     let parsed = Who::parse(text)?;
     let (section, name, is_known) = match &parsed {
@@ -368,6 +377,12 @@ fn who(text: &str, policy: &Policy) -> Result<Who, String> {
             ("issuers", issuer, policy.issuers.iter().any(|it| it.name == *issuer))
         }
         Who::Key(name) => ("keys", name, policy.keys.iter().any(|it| it.name == *name)),
+        Who::Certificate(_) if !policy.certificates => {
+            return Err(format!(
+                "names `{text}`, but the node has no `tls.client_ca`, the authority of callers' certificates: without \
+                 it nobody shows a name; add it, or remove the entry"
+            ));
+        }
         Who::Certificate(_) | Who::Anyone => return Ok(parsed),
     };
     match is_known {
@@ -400,7 +415,7 @@ mod tests {
     "#;
 
     fn parse(text: &str) -> Result<Policy, AccessError> {
-        Policy::parse(text, Path::new("access.toml"), None)
+        Policy::parse(text, Path::new("access.toml"), true, None)
     }
 
     #[test]
@@ -467,6 +482,15 @@ mod tests {
         let twice = GOOD.to_owned() + &GOOD[GOOD.find("[[grants]]").unwrap()..];
         assert!(parse(&twice).err().unwrap().to_string().contains("two entries named `a`"));
         assert!(parse("").err().unwrap().to_string().contains("[[grants]]"));
+    }
+
+    #[test]
+    fn a_grant_names_certificates_only_where_the_node_verifies_them() {
+        let without = |text: &str| Policy::parse(text, Path::new("access.toml"), false, None);
+        let error = without(GOOD).err().unwrap().to_string();
+        let problem = "`grants.a.who` names `san:x.example`, but the node has no `tls.client_ca`";
+        assert!(error.contains(problem), "{error}");
+        assert!(without(&GOOD.replace("\"san:x.example\", ", "")).is_ok());
     }
 
     proptest! {

@@ -103,8 +103,9 @@ impl NodeState {
         let tls =
             config.tls.as_ref().map(|tls| ServerTls::load_with_http1(tls, clients)).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
+        let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         let access = match &config.access {
-            Some(AccessConfig::Policy(file)) => Access::load(file).await?,
+            Some(AccessConfig::Policy(file)) => Access::load(file, certificates).await?,
             Some(AccessConfig::Open) | None => Access::open(),
         };
         let open_log = |path: &PathBuf| {

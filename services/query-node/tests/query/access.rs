@@ -26,7 +26,7 @@ use crate::deadlines::large_take;
 use crate::http::get_with;
 use crate::lookups::{service, text_keys};
 use crate::node::{by, config, metrics, near, serve_with};
-use crate::table::{ROWS, TestTable, address_of, is_live, key, vector};
+use crate::table::{ROWS, TestTable, address_of, is_live, key, lake, vector};
 
 /// The keys of the callers. With [`GRANTS`], `one` may read tables whose names begin with `a`; `two` may do everything
 /// with `b`; `all` may observe all tables.
@@ -177,6 +177,16 @@ async fn forbidden_tables_answer_like_tables_that_do_not_exist() {
     let absent = one.get(get("a2")).await.unwrap_err();
     assert!(absent.message.starts_with("no table `a2` is served here; there is a"), "{absent}");
     assert!(!absent.message.contains("`b`"), "{absent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_verifies_no_certificates_refuses_grants_that_name_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.toml");
+    std::fs::write(&file, policy(&GRANTS.replace("key:one", "san:one.example"))).unwrap();
+    let config = QueryConfig { access: Some(AccessConfig::Policy(file)), ..config(&[]) };
+    let error = QueryNode::start(config, lake()).await.err().unwrap().to_string();
+    assert!(error.contains("`san:one.example`") && error.contains("`tls.client_ca`"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,6 +100,7 @@ impl Front {
 /// Reads a policy. Returns it with the runtime that reads it again.
 pub fn read_policy(path: &Path) -> (Access, Runtime) {
     let reader = runtime().unwrap();
-    let access = reader.block_on(Access::load_at(path, unix_time)).expect("the policy is good");
+    let access = reader.block_on(Access::load_at(path, true, unix_time));
+    let access = access.expect("the policy is good");
     (access, reader)
 }
