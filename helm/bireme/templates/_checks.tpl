@@ -7,6 +7,7 @@
 {{- include "bireme.checks.hold" .Values }}
 {{- include "bireme.checks.shares" .Values }}
 {{- include "bireme.checks.drives" .Values.io }}
+{{- include "bireme.checks.claims" . }}
 {{- include "bireme.checks.query" .Values.query }}
 {{- include "bireme.checks.telemetry" .Values }}
 {{- include "bireme.checks.tls" .Values }}
@@ -152,6 +153,21 @@
 {{- end }}
 {{- if and (hasKey . "hostPath") (ne $io.antiAffinity "hard") }}
 {{- fail (printf "io.drives: two pods of one node would share %s: set io.antiAffinity to hard" .hostPath) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The claims of a StatefulSet can't be changed. The ConfigMap would be changed nevertheless, and pods that restart would not
+find their drives. Nothing is checked if the cluster is not asked (`helm template`).
+*/}}
+{{- define "bireme.checks.claims" -}}
+{{- $name := include "bireme.tier" (list . "io") }}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace $name }}
+{{- $live := include "bireme.claims.shown" (dig "spec" "volumeClaimTemplates" list .) }}
+{{- $wanted := include "bireme.claims.shown" (dig "volumeClaimTemplates" list (include "bireme.io.claims" $ | fromYaml)) }}
+{{- if ne $live $wanted }}
+{{- fail (printf "io.drives asks for the claims [%s], and the StatefulSet %s has [%s], which Kubernetes does not let change: run `kubectl delete statefulset %s -n %s --cascade=orphan`, which leaves its pods running, and upgrade again (docs/operating/kubernetes.md, \"Other drives\")" $wanted $name $live $name $.Release.Namespace) }}
 {{- end }}
 {{- end }}
 {{- end }}

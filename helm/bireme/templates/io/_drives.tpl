@@ -46,3 +46,21 @@ volumeDevices: {{- toYaml . | nindent 2 }}
 volumeClaimTemplates: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* The parts of a StatefulSet's claims that a release can change, as text. Equal sizes have equal texts. */}}
+{{- define "bireme.claims.shown" -}}
+{{- $shown := list }}
+{{- range . }}
+{{- $size := include "bireme.gibibytes" .spec.resources.requests.storage }}
+{{- $shown = append $shown (printf "%s: %sGi %s %s" .metadata.name $size .spec.volumeMode (default "" .spec.storageClassName) | trim) }}
+{{- end }}
+{{- join ", " $shown }}
+{{- end }}
+
+{{/* A quantity of bytes, such as 400Gi or 400e9, in GiB. */}}
+{{- define "bireme.gibibytes" -}}
+{{- $bytes := dict "" 1 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
+{{- $text := toString . }}
+{{- $number := regexFind "^[0-9.]+(e[+]?[0-9]+)?" $text }}
+{{- divf (mulf $number (get $bytes (trimPrefix $number $text))) 1073741824 }}
+{{- end }}
