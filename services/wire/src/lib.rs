@@ -4,6 +4,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod array_memory;
 mod arrow_batch;
 mod buffer_pool;
 mod code;
@@ -18,6 +19,7 @@ mod row_stream;
 mod schema;
 mod value_bytes;
 
+pub use array_memory::memory_of;
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use buffer_pool::BufferPool;
 pub use code::{CODES, code_name};

@@ -49,6 +49,10 @@ pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<
         None => {
             let first = batches.first().ok_or_else(|| damaged("it holds no rows"))?;
             let schema = first.schema();
+            // Arrow panics if a batch has fewer columns than the first.
+            if batches.iter().any(|batch| batch.num_columns() != schema.fields().len()) {
+                return Err(damaged("its parts have different columns"));
+            }
             let joined = concat_batches(&schema, &batches);
             Outcome::Rows(joined.map_err(|e| damaged(&e.to_string()))?)
         }
@@ -60,7 +64,8 @@ pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{ArrayRef, Int32Array};
+    use arrow_array::{ArrayRef, Int32Array, RecordBatchOptions};
+    use arrow_schema::Schema;
     use tokio::time::Instant;
     use wire::fetch::StageTimes;
 
@@ -102,6 +107,17 @@ mod tests {
         assert_eq!(joined.missing, [1, 3]);
         assert_eq!((joined.times().read_us, joined.times().drive_reads), (10, 4));
         assert_eq!(joined.outcome, rows(&[1, 2, 3], &[], 0).outcome);
+    }
+
+    #[test]
+    fn parts_with_different_columns_are_refused() {
+        let mut without = rows(&[2], &[], 0);
+        let one_row = RecordBatchOptions::new().with_row_count(Some(1));
+        let schema = Arc::new(Schema::empty());
+        let none = RecordBatch::try_new_with_options(schema, vec![], &one_row).unwrap();
+        without.outcome = Outcome::Rows(none);
+        let fault = join(vec![(0..1, rows(&[1], &[], 0)), (1..2, without)], None).unwrap_err();
+        assert!(fault.message.contains("different columns"), "{fault:?}");
     }
 
     #[test]

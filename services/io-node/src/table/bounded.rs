@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
+use wire::memory_of;
 
 use crate::error::NodeError;
 
@@ -66,7 +67,7 @@ impl BoundedRows {
     /// # Errors
     /// The error of `too_large` once the sum exceeds the maximum.
     pub fn push(&mut self, part: RecordBatch) -> Result<(), NodeError> {
-        let bytes = part.get_array_memory_size() as u64;
+        let bytes = memory_of(part.columns()) as u64;
         self.bytes += bytes;
         self.read += part.num_rows();
         self.row_bytes = self.row_bytes.max(bytes / part.num_rows().max(1) as u64);

@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::reader::{FileReader, StreamReader};
+use wire::memory_of;
 
 use super::batch_rows;
 use super::counter::{BytesRead, Counter};
@@ -59,7 +60,7 @@ where
             Err(error) => vec![Err(bad_file(&path, format!("in batch {number}: {error}")))],
             Ok(batch) => {
                 let rows = batch.num_rows();
-                let step = batch_rows(batch.get_array_memory_size() as u64 / (rows as u64).max(1));
+                let step = batch_rows(memory_of(batch.columns()) as u64 / (rows as u64).max(1));
                 (0..rows).step_by(step).map(|at| Ok(batch.slice(at, step.min(rows - at)))).collect()
             }
         };

@@ -7,7 +7,7 @@ use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
-use wire::Reason;
+use wire::{Reason, memory_of};
 
 use super::cost::Cost;
 use super::filter::filter_rows;
@@ -103,9 +103,8 @@ async fn fetch_with_hidden(
     let schema = &open.wire_schema_of(&columns)?;
     let all = RowColumns { columns: &columns, schema };
     let Fetched { rows, missing, cost } = fetch_stored(state, open, addrs, all, context).await?;
-    let of_added = rows.columns()[wanted.columns.len()..].iter();
-    let bytes = of_added.map(|column| column.get_array_memory_size()).sum();
-    held.hold(bytes, context.flow())?;
+    let of_added = &rows.columns()[wanted.columns.len()..];
+    held.hold(memory_of(of_added), context.flow())?;
     let of_condition = condition.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
     let of_condition = rows.project(&of_condition.collect::<Result<Vec<usize>>>()?)?;
     // Positions among `addrs`, as `missing` has them.

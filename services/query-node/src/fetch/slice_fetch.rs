@@ -16,7 +16,7 @@ use futures::future::{BoxFuture, try_join_all};
 use telemetry::child_of;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use wire::{Fault, ParentSpan, Reason};
+use wire::{Fault, ParentSpan, Reason, memory_of};
 
 use super::cost::{Cost, SliceSource};
 use super::plan::{NodeSlice, all_to_one};
@@ -141,7 +141,7 @@ impl SliceFetch<'_> {
             // A node that does not know predicates answers with the rows.
             Some(reply) => {
                 let (rows, missing) = rows_and_missing(reply)?;
-                let _held = self.hold_rows(rows.get_array_memory_size())?;
+                let _held = self.hold_rows(memory_of(rows.columns()))?;
                 filter.passing(self.slice.addrs.len(), &missing, &rows)?
             }
             None => self.passing_of_table(filter).await?,
@@ -189,7 +189,7 @@ impl SliceFetch<'_> {
     ) -> Result<(HeldRows, RecordBatch, Vec<u32>)> {
         let mut held = self.hold_rows(bytes)?;
         let (rows, missing) = self.read_table(self.slice.addrs[part].to_vec()).await?;
-        held.hold(rows.get_array_memory_size(), self.stage.context.flow())?;
+        held.hold(memory_of(rows.columns()), self.stage.context.flow())?;
         Ok((held, rows, missing))
     }
 

@@ -15,6 +15,7 @@ use futures::FutureExt;
 use lake::{Blob, LakeError};
 use serde::Deserialize;
 use spelling::counted;
+use wire::memory_of;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use crate::call::Call;
@@ -82,7 +83,7 @@ pub async fn whole_blobs(
     let fetched = fetch_rows(state, open, &addrs, &projection, call.context).await?;
     let rows = fetched.rows;
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-    call.hold_rows(2 * rows.get_array_memory_size())?;
+    call.hold_rows(2 * memory_of(rows.columns()))?;
     if let Some(&at) = fetched.missing.first() {
         return Err(gone(open, addrs[at as usize]));
     }

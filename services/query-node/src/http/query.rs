@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use lake::{LakeError, fault_of};
+use wire::memory_of;
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
 
@@ -194,7 +195,7 @@ fn write(answer: &mut Option<ArrowWriter>, rows: &RecordBatch, call: &mut Call) 
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
     };
     // The writer still has the rows of earlier vectors.
-    call.hold_rows(writer.bytes() + rows.get_array_memory_size())?;
+    call.hold_rows(writer.bytes() + memory_of(rows.columns()))?;
     writer.write(rows)
 }
 

@@ -11,6 +11,7 @@ use axum::body::Bytes;
 use futures::FutureExt;
 use lake::{FilterHits, OrderBy};
 use spelling::counted;
+use wire::memory_of;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use super::columns::selection;
@@ -188,14 +189,14 @@ impl Scan {
         let Self { selection, reader, .. } = &*self;
         let beside =
             beside(state, selection, &reader.open, &rows, measure, context).boxed().await?;
-        let fetched = reader.held() + rows.get_array_memory_size();
+        let fetched = reader.held() + memory_of(rows.columns());
         let mut hold = |computed: usize| {
             context.check("assemble")?;
             call.hold_rows(fetched + computed)
         };
         let rows = selection.select(&rows, measure, beside, None, &mut hold).await?;
         // This may be more than the fetched rows take: the answer may have a column several times.
-        call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;
+        call.hold_rows(self.reader.held() + memory_of(rows.columns()))?;
         self.writer.write(&rows)?;
         Ok(rows.num_rows())
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
+use wire::memory_of;
 
 use crate::call::Call;
 use crate::counters::Stage;
@@ -99,7 +100,7 @@ impl RowReader {
             call.hold_rows(self.held + self.projection.bytes_of(addrs.len()))?;
         }
         let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
-        let bytes = fetched.rows.get_array_memory_size();
+        let bytes = memory_of(fetched.rows.columns());
         call.hold_rows(self.held + bytes)?;
         call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
         let mut there = Vec::with_capacity(addrs.len());

@@ -10,6 +10,7 @@ use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::try_join;
 use spelling::counted;
+use wire::memory_of;
 use wire::query::search_request::By as WireBy;
 use wire::query::{SearchRequest, SearchResponse, Vector};
 
@@ -80,7 +81,7 @@ pub async fn search(
         (Some(shape), Some(WireBy::Vectors(vectors))) => {
             let vectors = vectors.vectors;
             let write = |part: &RecordBatch, call: &mut Call| {
-                call.hold_rows(rows.bytes() + part.get_array_memory_size())?;
+                call.hold_rows(rows.bytes() + memory_of(part.columns()))?;
                 rows.append(part)
             };
             search_each(state, &open, request, vectors, &shape, call, write).boxed().await?
@@ -143,7 +144,7 @@ pub async fn find_shaped(
     let SearchedRows { rows, measure, exhaustive, .. } = find(state, open, request, call).await?;
     let shaped = shape.apply(state, open, rows, measure, query_index, call);
     let rows = shaped.boxed().await?;
-    call.hold_rows(rows.get_array_memory_size())?;
+    call.hold_rows(memory_of(rows.columns()))?;
     call.stage(Stage::Assemble, || {
         format!("{} of the answer", counted(rows.num_columns(), "column"))
     });
@@ -221,7 +222,10 @@ async fn by_criterion(
     let mut hits = search_filtered(state, open, question, call).boxed().await?;
     let mut winners = refine(state, open, question, &hits, call).await?;
     let lower = question.distances.lower;
-    if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
+    // Rows that the index does not cover were all scored, so only the others tell whether it has been searched far enough.
+    let of_index = winners.iter().filter(|(addr, _)| hits.to_score.binary_search(addr).is_err());
+    let too_few = of_index.count() < question.k;
+    if lower.is_some() && too_few && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
         let estimated_from = estimate_of(open, question, lower, call.context).await?;
         let further = Question { estimated_from, ..question.clone() };
@@ -372,7 +376,7 @@ async fn answer(
             fetch_rows(state, open, &addrs, projection, call.context).await?
         }
     };
-    call.hold_rows(fetched.rows.get_array_memory_size())?;
+    call.hold_rows(memory_of(fetched.rows.columns()))?;
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
     let there = present(winners.len(), &fetched.missing).map(|at| winners[at]);
     let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =

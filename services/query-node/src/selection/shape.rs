@@ -3,6 +3,7 @@
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use lake::OrderBy;
+use wire::memory_of;
 use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
@@ -109,7 +110,7 @@ impl Shape {
         query_index: Option<i32>,
         call: &mut Call,
     ) -> Result<RecordBatch> {
-        let (context, found) = (call.context, rows.get_array_memory_size());
+        let (context, found) = (call.context, memory_of(rows.columns()));
         let mut hold = |computed: usize| {
             context.check("assemble")?;
             call.hold_rows(found + computed)

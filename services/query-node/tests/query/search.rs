@@ -193,6 +193,30 @@ async fn a_lower_bound_of_0_leaves_out_no_equal_vector() {
     }
 }
 
+/// All candidates of the index are nearer than the bound, and more rows than are wanted, which it does not cover, are
+/// not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_bound_leaves_out_no_indexed_row_beside_uncovered_ones() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    table.append(ROWS..ROWS + 300).await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let rows = || live().chain(ROWS..ROWS + 300);
+    for id in [3, 555, 1999] {
+        let all = nearest(&vector(id), Metric::L2, 1_000, rows());
+        let lower = all[700].1;
+        let request = SearchRequest {
+            nprobes: 16,
+            refine_factor: Some(40),
+            lower_bound: Some(lower),
+            ..near(vector(id), 5)
+        };
+        let found = client.search(request).await.unwrap().rows;
+        let beyond = all.iter().filter(|(_, distance)| *distance >= lower).take(5);
+        let expected: Vec<_> = beyond.map(|(id, _)| *id).collect();
+        assert_eq!(ids(&found), expected, "row {id}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answer_has_the_columns_asked_for() {
     let (_table, _node, client) = served().await;

@@ -12,6 +12,7 @@ use arrow_cast::display::array_value_to_string;
 use futures::FutureExt;
 use key_proof::{DistinctRows, FoundRows, Rounds};
 use spelling::counted;
+use wire::memory_of;
 
 use super::extra_rows::{ExtraRows, extra_rows};
 use crate::call::Call;
@@ -227,7 +228,7 @@ async fn fetch_tries(
     };
     let of_tries = distinct.rows_of_tries(missing);
     let repeated = of_tries.bytes(&rows);
-    *held = held.saturating_add(rows.get_array_memory_size()).saturating_add(repeated);
+    *held = held.saturating_add(memory_of(rows.columns())).saturating_add(repeated);
     callers.hold_rows(*held)?;
     callers.fetched(rows_read, cost);
     Ok(of_tries.repeat(rows)?)

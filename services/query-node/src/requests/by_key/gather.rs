@@ -23,7 +23,7 @@ use key_proof::FoundRows;
 use scheduler::Flow;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use wire::bytes_of_arrays;
+use wire::{bytes_of_arrays, memory_of};
 
 use super::find::{Callers, UnreadKeys, find_for, find_readable, find_rows};
 use crate::call::Call;
@@ -72,7 +72,7 @@ impl Gathered {
         }
         let Self { found, unread, held: _shared } = this;
         let rows = copied(&found.rows)?;
-        call.hold_rows(rows.get_array_memory_size())?;
+        call.hold_rows(memory_of(rows.columns()))?;
         Ok(Self { found: FoundRows { rows, ..found }, unread, held: None })
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         for part in [all.slice(0, 2), all.slice(9_000, 3)] {
             let copy = copied(&part).unwrap();
             assert_eq!(copy, part);
-            assert!(copy.get_array_memory_size() < 2_000, "{}", copy.get_array_memory_size());
+            assert!(memory_of(copy.columns()) < 2_000, "{}", memory_of(copy.columns()));
         }
         let no_columns = copied(&all.project(&[]).unwrap().slice(7, 5)).unwrap();
         assert_eq!((no_columns.num_rows(), no_columns.num_columns()), (5, 0));
