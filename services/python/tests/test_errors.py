@@ -93,6 +93,8 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
         (lambda t: t.search([1.0]).like("x"), "already"),
         (lambda t: t.search("x").select([]), "no columns are named"),
         (lambda t: t.get(True), "True is no key"),
+        (lambda t: t.get(1.5), "1.5 is no key"),
+        (lambda t: t.get(None, partial=True), "None is no key"),
         (lambda t: t.get([1.5]), "1.5 is no key"),
         (lambda t: t.lookup("n02503517"), "'n02503517' is a single key"),
         (lambda t: t.exists([1 << 70]), "the keys make no array"),

@@ -126,6 +126,7 @@ def test_types_are_those_of_the_table(server: bireme.Server) -> None:
     ("column", "key"),
     [
         ("id", 1 << 40),
+        ("unsigned", (1 << 64) - 1),
         ("text", "häßlich\u0000x"),
         ("bytes", b"\x00\xff"),
         ("day", DAY),

@@ -68,7 +68,10 @@ def key_array(keys: Any) -> pa.Array:
             keys = list(keys)
             if any(isinstance(key, uuid.UUID) for key in keys):
                 return _uuid_array(keys)
-        array = pa.array(keys)
+        try:
+            array = pa.array(keys)
+        except OverflowError:  # without a type, pyarrow makes integers int64
+            array = pa.array(keys, pa.uint64())
     except (TypeError, OverflowError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
     # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.

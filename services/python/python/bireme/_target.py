@@ -106,4 +106,5 @@ class Target:
 
 
 def _key_texts(key: Any) -> list[str]:
-    return [key_text(it) for it in ([key] if is_key(key) else key)]
+    is_single = is_key(key) or not isinstance(key, Iterable)
+    return [key_text(it) for it in ([key] if is_single else key)]
