@@ -16,11 +16,19 @@ pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
         }
         ROW_ADDR => "; it is returned with every row".to_owned(),
         column if is_system_column(column) => "; Lance reserves this name".to_owned(),
+        column if has_no_path(column) && available.iter().any(|it| it == column) => {
+            "; a name that is empty or has a backquote can't be used here; rename the column".to_owned()
+        }
         _ => match nearest(column, available.iter().map(String::as_str)) {
             Some(meant) => format!("; did you mean {meant:?}?"),
             None => String::new(),
         },
     }
+}
+
+/// Returns whether Lance can't find a column of this name where it reads names as paths of fields.
+pub(crate) fn has_no_path(name: &str) -> bool {
+    name.is_empty() || name.contains('`')
 }
 
 /// The hint for a filter that compares an unknown column `name` with something: the name may be meant as text.
@@ -97,6 +105,11 @@ mod tests {
         assert!(column_hint("_distance", &columns).contains("`distance_range`"));
         assert!(column_hint("_score", &columns).contains("compare it in these rows"));
         assert!(column_hint("_rowid", &columns).contains("Lance"));
+        let unusual = ["back`tick".to_owned(), String::new()];
+        for name in &unusual {
+            assert!(column_hint(name, &unusual).contains("can't be used here"), "{name}");
+        }
+        assert_eq!(column_hint("backtick", &unusual), r#"; did you mean "back`tick"?"#);
         let quotes = Some("; text needs single quotes: 'noun'".to_owned());
         for filter in
             ["pos = noun", "noun<>pos", "a > 1 and pos!=noun or b", "noun_a = 1 or noun = a"]

@@ -1,8 +1,13 @@
 //! Tests of filtered search, with and without a scalar index.
 
-use lake::{IndexRequest, LakeError, build_index};
+use std::sync::Arc;
 
-use crate::fixture::{TablePlace, address_of, is_deleted, lake, modern_kinds, write_with_history};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch};
+use lake::{IndexRequest, LakeError, OrderBy, build_index};
+
+use crate::fixture::{
+    PLAIN, TablePlace, address_of, is_deleted, lake, modern_kinds, write, write_with_history,
+};
 
 #[tokio::test]
 async fn filters_return_the_right_rows() {
@@ -71,4 +76,29 @@ async fn errors_of_filters_do_not_show_the_parsers_wrapping() {
             assert!(!said.contains(raw), "{said}");
         }
     }
+}
+
+#[tokio::test]
+async fn filters_on_columns_with_unusable_names_are_refused() {
+    let place = TablePlace::new();
+    let values: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let columns = ["id", "back`tick", ""].map(|name| (name, Arc::clone(&values)));
+    write(&place.uri(), &[RecordBatch::try_from_iter(columns).unwrap()], PLAIN).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    for (column, filter) in
+        [("\"back`tick\"", "`back``tick` = 1"), ("\"\"", "id = 1 AND NOT (`` = 2)")]
+    {
+        let expected = format!("a filter can't use column {column}, because its name");
+        let errors = [
+            table.search_filter(filter, 1).await.unwrap_err(),
+            table.count_filter(filter).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, LakeError::BadFilter { .. }), "{error:?}");
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+    }
+    let by = OrderBy { column: "back`tick".into(), is_descending: false, nulls_first: false };
+    let said = table.scan_ordered(None, &[by], 1).await.unwrap_err().to_string();
+    assert!(said.ends_with("can't be used here; rename the column"), "{said}");
 }

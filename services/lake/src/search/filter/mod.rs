@@ -39,7 +39,7 @@ pub(super) use self::tokens::check as check_tokens;
 use super::hit::{addresses, only_addresses};
 use super::row_addresses::RowAddresses;
 use crate::diagnose::one_line;
-use crate::error::hint::{column_hint, text_hint};
+use crate::error::hint::{column_hint, has_no_path, text_hint};
 use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -354,6 +354,7 @@ impl Table {
             Ok(expr) => expr,
         };
         let expr = expr.ok_or_else(|| bad("it has no expression".into()))?;
+        check_names(&expr).map_err(bad)?;
         self.with_row_columns(filter, expr)
     }
 
@@ -390,6 +391,18 @@ impl Table {
             return literal::mismatch(literal, data_type);
         }
         without_wrapping(filter, text)
+    }
+}
+
+/// Refuses columns that Lance's scanner plans and then can't read, because it reads their names as paths of fields.
+fn check_names(expr: &Expr) -> std::result::Result<(), String> {
+    let columns = on_deep_stack(|| expr.column_refs());
+    match columns.into_iter().find(|column| has_no_path(&column.name)) {
+        None => Ok(()),
+        Some(column) => Err(format!(
+            "a filter can't use column {:?}, because its name is empty or has a backquote; rename the column",
+            column.name
+        )),
     }
 }
 
