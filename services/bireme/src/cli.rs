@@ -66,7 +66,8 @@ If io, query or up log as JSON, a log line takes the place of the first line.";
 #[derive(Debug, Parser)]
 #[command(name = "bireme", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// Machine-readable output: one JSON document, or JSON lines for many rows or steps
+    /// Machine-readable output: one JSON document, or JSON lines for many rows or steps. In rows, NaN and infinity are
+    /// null, because JSON has neither
     #[arg(long, global = true)]
     pub json: bool,
     /// The subcommand.

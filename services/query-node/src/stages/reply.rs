@@ -119,7 +119,7 @@ fn check_size(bytes: usize) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{BooleanArray, Int32Array};
+    use arrow_array::{BooleanArray, Float32Array, Int32Array};
 
     use super::*;
 
@@ -130,6 +130,9 @@ mod tests {
         let stream = ipc_stream(&IpcHead::of(batch.schema_ref()).unwrap(), &batch).unwrap();
         assert_eq!(client::query::read_rows(&stream).unwrap(), batch);
         assert_eq!(json_lines(&batch).unwrap(), "{\"x\":1}\n{\"x\":null}\n");
+        let column: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN, f32::INFINITY]));
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        assert_eq!(json_lines(&batch).unwrap(), "{\"x\":null}\n{\"x\":null}\n");
     }
 
     #[test]
