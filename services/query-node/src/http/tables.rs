@@ -32,10 +32,8 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
         Dialect::LanceDb => TypeNames::Lance,
         Dialect::Namespace => TypeNames::Namespace,
     };
-    let schema = schema_json(open.table.lance_schema()?.as_ref(), names).map_err(|error| {
-        let problem = format!("the schema has a type that this protocol can't name: {error}");
-        QueryError::NotBuilt { problem }
-    })?;
+    let schema = schema_json(open.table.lance_schema()?.as_ref(), names);
+    let schema = schema.map_err(QueryError::Server)?;
     // The location is left out: callers need not know where the operator keeps tables.
     let mut namespace: Vec<&str> = name.split(ID_DELIMITER).collect();
     let table = namespace.pop();

@@ -1,6 +1,13 @@
 //! Tests lists and descriptions for clients of the Lance Namespace specification, and pages of lists.
 
+use std::sync::Arc;
+
+use arrow_array::builder::{Int32Builder, MapBuilder, StringBuilder};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+use arrow_schema::DataType;
 use lance::Dataset;
+use lance::dataset::WriteParams;
+use lance_file::version::LanceFileVersion;
 use serde_json::{Value, json};
 
 use crate::http::post;
@@ -132,4 +139,36 @@ async fn versions_tags_and_indexes_are_paged() {
         let (status, _, error) = post(&node, &format!("/v1/table/t/{path}"), body).await.error();
         assert!(status == 400 && error.contains(said), "{path}: {status} {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maps_are_returned_although_lancedbs_descriptions_lack_them() {
+    let mut maps = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    maps.keys().append_value("a");
+    maps.values().append_value(1);
+    maps.append(true).unwrap();
+    maps.append(false).unwrap();
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![0, 1]));
+    let maps: ArrayRef = Arc::new(maps.finish());
+    let rows = RecordBatch::try_from_iter([("id", ids), ("maps", maps)]).unwrap();
+    let table = TestTable::nowhere();
+    let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());
+    let data_storage_version = Some(LanceFileVersion::V2_2);
+    let params = WriteParams { data_storage_version, ..Default::default() };
+    Dataset::write(reader, &table.uri, Some(params)).await.unwrap();
+    let (node, _client) = serve(&[("t", &table)]).await;
+    for (path, described) in [("describe/", vec!["id"]), ("describe", vec!["id", "maps"])] {
+        let answer = post(&node, &format!("/v1/table/t/{path}"), json!({})).await.json();
+        let fields = answer["schema"]["fields"].as_array().unwrap().iter();
+        let names: Vec<&str> = fields.map(|field| field["name"].as_str().unwrap()).collect();
+        assert_eq!(names, described, "{path}");
+    }
+    for columns in [json!(null), json!(["id", "maps"])] {
+        let body = json!({"vector": [], "k": 2, "columns": columns});
+        let found = post(&node, "/v1/table/t/query/", body).await.rows();
+        assert!(matches!(found["maps"].data_type(), DataType::Map(..)), "{columns}");
+        assert_eq!(found["maps"].null_count(), 1, "{columns}");
+    }
+    let body = json!({"vector": [], "k": 2, "columns": ["id"]});
+    assert_eq!(post(&node, "/v1/table/t/query/", body).await.ids(), [0, 1]);
 }
