@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use address::{RowAddr, without};
-use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
