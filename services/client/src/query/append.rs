@@ -178,7 +178,7 @@ enum Part {
 impl Part {
     async fn looked_up(rows: RecordBatch, asked: &Asked) -> Result<Self, Fault> {
         let count = rows.num_rows();
-        let LookupFailure { fault, retry_after } = match found_for(&rows, asked).await {
+        let LookupFailure { fault, retry_at } = match found_for(&rows, asked).await {
             Ok(found) if bytes_of_arrays(found.columns.columns()) > BATCH_BYTES_MAX => {
                 asked.size().too_large(count);
                 return Ok(Self::Known(rows, found));
@@ -189,14 +189,14 @@ impl Part {
             }
             Err(failure) => failure,
         };
-        match retry_after {
-            Some(after) => {
+        match retry_at {
+            Some(retry_at) => {
                 // A node that lacks memory for many rows may have enough for fewer. One whose queue is full gains nothing
                 // from many tiny batches.
                 if fault.reason == Reason::Overloaded && count > FIRST_BATCH_ROWS {
                     asked.size().too_large(count);
                 }
-                Ok(Self::Refused { rows, retry_at: Instant::now() + with_jitter(after), fault })
+                Ok(Self::Refused { rows, retry_at, fault })
             }
             None if fault.reason == Reason::TooLarge && count > 1 => {
                 asked.size().too_large(count);
@@ -205,12 +205,6 @@ impl Part {
             None => Err(fault),
         }
     }
-}
-
-/// Adds up to a half, so that callers that were refused together do not all come back at the same moment.
-#[expect(clippy::disallowed_methods, reason = "no query node is part of the simulation")]
-pub(super) fn with_jitter(after: Duration) -> Duration {
-    after.mul_f64(1.0 + rand::random::<f64>() / 2.0)
 }
 
 /// Returns the next rows with what was found for them, and the parts that follow. `waiting` has the parts, the last

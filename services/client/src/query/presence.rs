@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use arrow_array::{Array, ArrayRef};
 use futures::{StreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use wire::{Fault, Reason};
 
-use super::append::{REFUSED_MAX, with_jitter};
+use super::append::REFUSED_MAX;
 use super::keys::keys_of;
 use super::lasting_lookup::{LastingLookup, LookupFailure};
 use super::lookup::{LookedUp, Lookup};
@@ -76,7 +76,7 @@ impl Presence {
                 Some(outcome) => outcome,
                 None => look_up(lookup, keys, &part).await,
             };
-            let LookupFailure { fault, retry_after } = match outcome {
+            let LookupFailure { fault, retry_at } = match outcome {
                 Ok(answer) => {
                     let start = part.start as u32;
                     self.not_found.extend(answer.not_found.iter().map(|at| start + at));
@@ -86,9 +86,9 @@ impl Presence {
                 }
                 Err(failure) => failure,
             };
-            match retry_after.map(with_jitter) {
-                Some(after) if Instant::now() + after <= refused_until => {
-                    sleep(after).await;
+            match retry_at {
+                Some(at) if at <= refused_until => {
+                    sleep_until(at).await;
                     waiting.push(part);
                 }
                 None if fault.reason == Reason::TooLarge && part.len() > 1 => {

@@ -21,7 +21,7 @@ use crate::lookups::{of_rows, text_keys};
 use crate::node::{config, ids, serve_with};
 use crate::operate::{metric, while_soon_over};
 use crate::overload::{PATIENCE, Withheld};
-use crate::table::{TestTable, is_live, key, lake};
+use crate::table::{TestTable, is_live, key, lake, live};
 
 const UNDER_WAY: &str = "bireme_query_requests_under_way";
 
@@ -88,15 +88,22 @@ async fn look_ups_of_many_keys_go_on_after_their_node_has_restarted() {
         while_soon_over(async || metric(&node, UNDER_WAY).await < 1.0).await;
         node.shutdown(Duration::ZERO).await.unwrap();
         drop(withheld);
-        QueryNode::start(config, lake()).await.unwrap()
+        QueryNode::start(config.clone(), lake()).await.unwrap()
     };
-    let (joined, _node) = tokio::join!(joined.try_collect::<Vec<_>>(), restarted);
+    let (joined, node) = tokio::join!(joined.try_collect::<Vec<_>>(), restarted);
     let joined = joined.unwrap();
     let found = joined.iter().flat_map(|rows| rows["id"].as_primitive::<Int64Type>().iter());
     assert!(found.eq((0..200).map(|id| is_live(id).then_some(id))));
     while_soon_over(async || presence.end().is_none()).await;
     let absent = presence_of(&presence, &keys).await.unwrap().not_found;
     assert!(absent.into_iter().eq((0..200_u32).filter(|at| !is_live(i64::from(*at)))));
+
+    // More batches than are looked up at the same time begin while the node is away.
+    node.shutdown(Duration::ZERO).await.unwrap();
+    let keys: ArrayRef = Arc::new(StringArray::from_iter_values((0..70_000).map(key)));
+    let restarted = async { QueryNode::start(config.clone(), lake()).await.unwrap() };
+    let (presence, _node) = tokio::join!(presence_of(&presence, &keys), restarted);
+    assert_eq!(presence.unwrap().not_found.len(), 70_000 - live().count());
 }
 
 async fn opened(client: &QueryClient, open: LookupOpen) -> Lookup {
