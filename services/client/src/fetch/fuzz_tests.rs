@@ -54,6 +54,7 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
             predicate: None,
             context: deadline.into(),
             asked: Instant::now(),
+            opening: Arc::default(),
             _place: QueuePlace::take(
                 &Arc::new(StreamState::new(Arc::default(), 1)),
                 Flow::default(),

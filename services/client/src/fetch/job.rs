@@ -1,6 +1,7 @@
 //! The commands that callers send to a stream's task.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +24,8 @@ pub(super) struct Job {
     pub context: FetchContext,
     /// When the batch was handed to the stream.
     pub asked: Instant,
+    /// Whether the batch waits for the I/O node to open the projection.
+    pub opening: Arc<AtomicBool>,
     /// The batch's place in the stream's queue, freed when the batch is sent or dropped.
     pub _place: QueuePlace,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,

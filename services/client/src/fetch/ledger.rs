@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
@@ -155,11 +156,15 @@ impl Ledger {
         entry.users += 1;
         match &mut entry.state {
             HandleState::Open(_) => self.make_ready(job, handle),
-            HandleState::Opening(waiters) => waiters.jobs.push(job),
+            HandleState::Opening(waiters) => {
+                job.opening.store(true, Relaxed);
+                waiters.jobs.push(job);
+            }
         }
     }
 
     fn make_ready(&mut self, job: Job, handle: u32) {
+        job.opening.store(false, Relaxed);
         let FetchContext { flow, priority, .. } = job.context;
         self.ready.push(Ready { job, handle }, flow, priority);
     }

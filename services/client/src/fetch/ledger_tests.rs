@@ -37,11 +37,17 @@ fn fetch_with(
     now: Instant,
     context: FetchContext,
 ) -> Answered {
+    let (job, answered) = job(id, table, rows, now, context);
+    ledger.admit(Command::Fetch(Box::new(job)));
+    answered
+}
+
+fn job(id: u64, table: &str, rows: u64, now: Instant, context: FetchContext) -> (Job, Answered) {
     let place =
         QueuePlace::take(&Arc::new(StreamState::new(Arc::default(), 1)), context.flow).unwrap();
     let (answer, answered) = oneshot::channel();
     let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);
-    ledger.admit(Command::Fetch(Box::new(Job {
+    let job = Job {
         id,
         projection,
         row_addrs,
@@ -49,10 +55,11 @@ fn fetch_with(
         predicate: None,
         context,
         asked: now,
+        opening: Arc::default(),
         _place: place,
         answer,
-    })));
-    answered
+    };
+    (job, answered)
 }
 
 fn opened(ledger: &mut Ledger, handle: u32) {
@@ -81,6 +88,17 @@ fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
         }
     }
     all
+}
+
+#[test]
+fn a_batch_that_waits_for_an_open_is_marked() {
+    let (mut ledger, now) = (ledger(10, 10, 4), Instant::now());
+    let (job, _answered) = job(7, "t", 2, now, FetchContext::from(now + Duration::from_millis(5)));
+    let opening = Arc::clone(&job.opening);
+    ledger.admit(Command::Fetch(Box::new(job)));
+    assert!(opening.load(Relaxed));
+    opened(&mut ledger, 1);
+    assert!(!opening.load(Relaxed));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use address::RowAddr;
@@ -335,6 +335,7 @@ impl FetchClient {
         };
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
+        let opening = Arc::<AtomicBool>::default();
         let job = Job {
             id,
             projection: Arc::clone(&ask.projection.key),
@@ -343,6 +344,7 @@ impl FetchClient {
             predicate: ask.predicate.cloned(),
             context: ask.context,
             asked: Instant::now(),
+            opening: Arc::clone(&opening),
             _place: place,
             answer,
         };
@@ -354,6 +356,9 @@ impl FetchClient {
         let deadline = ask.context.deadline;
         let answer: Result<RawReply, Fault> = match timeout_at(deadline, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(shutting_down(self.endpoint()))),
+            Err(_) if opening.load(Ordering::Relaxed) => {
+                return Err(deadline_passed().with(OPENING, true));
+            }
             Err(_) => return Err(deadline_passed()),
         };
         ticket.done();
