@@ -220,17 +220,14 @@ async fn by_criterion(
     call: &mut Call,
 ) -> Result<Found> {
     let mut hits = search_filtered(state, open, question, call).boxed().await?;
-    let mut winners = refine(state, open, question, &hits, call).await?;
+    let Refined { mut winners, of_index } = refine(state, open, question, &hits, call).await?;
     let lower = question.distances.lower;
-    // Rows that the index does not cover were all scored, so only the others tell whether it has been searched far enough.
-    let of_index = winners.iter().filter(|(addr, _)| hits.to_score.binary_search(addr).is_err());
-    let too_few = of_index.count() < question.k;
-    if lower.is_some() && too_few && hits.rows.len() >= question.candidates() {
+    if lower.is_some() && of_index < question.k && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
         let estimated_from = estimate_of(open, question, lower, call.context).await?;
         let further = Question { estimated_from, ..question.clone() };
         hits = search_filtered(state, open, &further, call).boxed().await?;
-        winners.extend(refine(state, open, &further, &hits, call).await?);
+        winners.extend(refine(state, open, &further, &hits, call).await?.winners);
         winners = rank(winners, question.k);
     }
     let Hits { measure, exhaustive, .. } = hits;
@@ -306,6 +303,15 @@ async fn with_setting(
     Ok(question)
 }
 
+/// The best candidates of a search.
+struct Refined {
+    /// The best rows with their distances or scores, best first.
+    winners: Vec<(RowAddr, f32)>,
+    /// The number of candidates within the bounds that the index found. Rows that it does not cover are all scored, so
+    /// they do not tell whether it has been searched far enough.
+    of_index: usize,
+}
+
 /// Scores the candidates exactly and returns the `k` best, if the search is to be refined. Otherwise returns the hits
 /// unchanged.
 async fn refine(
@@ -314,9 +320,9 @@ async fn refine(
     question: &Question,
     hits: &Hits,
     call: &mut Call,
-) -> Result<Vec<(RowAddr, f32)>> {
+) -> Result<Refined> {
     let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
-        return Ok(hits.rows.clone());
+        return Ok(Refined { winners: hits.rows.clone(), of_index: hits.rows.len() });
     };
     let count = hits.rows.len() + hits.to_score.len();
     if count > SCORED_AT_ONCE {
@@ -339,10 +345,12 @@ async fn refine(
     };
     scored.retain(|(_, distance)| question.distances.contains(*distance));
     call.io_stage(Stage::Rerank, count, cost);
+    let is_of_index = |addr| hits.to_score.binary_search(addr).is_err();
+    let of_index = scored.iter().filter(|(addr, _)| is_of_index(addr)).count();
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(count, "candidate"));
     call.stage(Stage::Rank, detail);
-    Ok(winners)
+    Ok(Refined { winners, of_index })
 }
 
 /// Merges two ascending lists of rows.
