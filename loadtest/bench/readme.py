@@ -12,9 +12,9 @@ COLUMNS = 120
 FROM_DRIVE = "vector search, index warm, rows from the drive"
 TEXT = """\
 `make bench` compares Bireme with the drive's limit and with other readers of the same table; the results are in
-[docs/benchmarks](docs/benchmarks/README.md). On {cores} cores that also run the load generator, one I/O node with its slab in
-memory scores {scored:.2f} million rows per second or sends {whole:.2f} million whole vectors per second, and both tiers together
-answer {warm:.1f} times as many warm vector searches per core-second as pylance. With the rows in the RAM tier, both tiers look
+[docs/benchmarks](docs/benchmarks/README.md). On {cores} cores that also run the load generator, one I/O node whose drive is a file
+in memory (tmpfs) scores {scored:.2f} million rows per second or sends {whole:.2f} million whole vectors per second, and both tiers together
+answer {warm:.1f} times as many warm vector searches per core-second as pylance. With the rows in the I/O node's own cache in RAM, both tiers look
 up {keys:.1f} million rows by key per second. With the index in memory and the rows on the
 drive, the drive is {busy:.0f} % busy, and Bireme answers {cold:.1f} times as many searches per second as pylance with the faster
 of its two file readers. Over a store that is 30 ms away, a query node that has just started answers its first search in

@@ -54,7 +54,8 @@ pub struct IoConfig {
     /// TLS handshake that is refused; `/dev/stdout` for standard output. Without it there is no such log.
     #[schemars(extend("format" = "path"))]
     pub audit: Option<PathBuf>,
-    /// The node's name, which placement uses; unique among the members.
+    /// The node's own name, for status, logs, metrics, traces, audit lines and `warm_members`. Placement uses the name
+    /// that query nodes' lists have for this node: give both the same value.
     pub name: String,
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other
     /// table is refused, whether it exists or not. If the list is empty, the node does not start.

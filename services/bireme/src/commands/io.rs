@@ -69,7 +69,7 @@ pub struct IoArgs {
     /// The address to listen on; port 0 takes a free port [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// The node's name, which placement uses [default: io-0]
+    /// The node's own name; give it the same name in the query nodes' list [default: io-0]
     #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
     /// A drive: a block device, or a file and its size (repeatable); a new file without a size gets 4GiB
