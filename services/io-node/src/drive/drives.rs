@@ -99,6 +99,13 @@ fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
 }
 
 fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
+    // A file would take the device's place, in memory.
+    if is_device_path(&drive.path) && !drive.path.exists() {
+        let path = drive.path.display();
+        let problem =
+            format!("names {path}, and there is no such device; attach it, or name another path");
+        return Err(NodeError::Config { field: "drives", problem });
+    }
     let direct = if config.allow_buffered { Direct::Prefer } else { Direct::Require };
     let size = match drive.size {
         Some(size) => Some(size.as_u64() / SECTOR_BYTES as u64 * SECTOR_BYTES as u64),
@@ -114,11 +121,32 @@ fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
     Ok(slab)
 }
 
+/// Returns whether the path is in the folder of devices, which the kernel keeps in memory.
+fn is_device_path(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use bytesize::ByteSize;
 
     use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_is_not_replaced_by_a_file() {
+        let path = PathBuf::from("/dev/bireme-nowhere");
+        let drives = vec![DriveConfig { path: path.clone(), size: Some(ByteSize::mib(4)) }];
+        let config = IoConfig { drives, allow_buffered: true, ..IoConfig::default() };
+        let error = Drives::open(&config).err().unwrap().to_string();
+        assert!(
+            error.contains("names /dev/bireme-nowhere, and there is no such device"),
+            "{error}"
+        );
+        assert!(!path.exists());
+        assert!(!is_device_path(Path::new("/dev/shm/slab")));
+    }
 
     #[test]
     fn a_drive_that_is_refused_leaves_no_file_of_the_others() {

@@ -39,8 +39,16 @@ impl Scrub {
     }
 
     /// Begins a pass over these segments.
-    pub fn begin(&mut self, mut segments: Vec<SegmentNo>, now: Instant) {
+    pub fn begin(&mut self, segments: Vec<SegmentNo>, now: Instant) {
+        self.begin_at(0, segments, now);
+    }
+
+    /// Begins the first pass after a start, at a segment that `place` chooses. A pass may take weeks. If each start began
+    /// one at the first drive, a node that restarts more often would never read the last one.
+    pub fn begin_at(&mut self, place: u64, mut segments: Vec<SegmentNo>, now: Instant) {
         segments.sort_unstable_by_key(|segment| (segment.drive, segment.index));
+        let first = place % segments.len().max(1) as u64;
+        segments.rotate_left(first as usize);
         segments.reverse();
         (self.segments, self.extent, self.began) = (segments, 0, now);
     }
@@ -104,6 +112,21 @@ impl Scrub {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_pass_begins_anywhere_and_reads_every_segment() {
+        let now = Instant::now();
+        let segment = |drive, index| SegmentNo { drive: DriveNo(drive), index };
+        let all = [segment(0, 0), segment(0, 1), segment(1, 0)];
+        for (place, order) in [(0, [0, 1, 2]), (1, [1, 2, 0]), (5, [2, 0, 1])] {
+            let mut scrub = Scrub::new(1000, now);
+            scrub.begin_at(place, all.to_vec(), now);
+            let read = order.map(|at| all[at]);
+            assert!(read.into_iter().all(|it| scrub.next(now, |_| 1) == Some((it, 0))), "{place}");
+            assert_eq!(scrub.next(now, |_| 1), None);
+        }
+        Scrub::new(1000, now).begin_at(7, Vec::new(), now);
+    }
 
     #[test]
     fn every_extent_comes_once_a_pass_and_one_at_a_time() {

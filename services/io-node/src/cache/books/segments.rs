@@ -162,6 +162,11 @@ impl Segments {
         Self { segment_sectors, drives, next_drive: 0, next_epoch: first_epoch.max(1) }
     }
 
+    /// Returns the epoch of the next use of a segment, which is another one after each restart.
+    pub fn next_epoch(&self) -> u64 {
+        self.next_epoch
+    }
+
     /// Takes over segments that were filled before, in any order. Call it once, before any method that changes the
     /// segments. The newest segment of each log and drive is filled further.
     pub fn restore(&mut self, mut restored: Vec<RestoredSegment>) {

@@ -95,7 +95,8 @@ impl CacheBooks {
     /// Ends the restore: evicts extents of tables that exceed their quota, and starts the scrubber.
     pub fn restored(&mut self, now: Instant) -> Vec<Action> {
         self.keep_to_shares();
-        self.scrub.begin(self.by_segment.keys().copied().collect(), now);
+        let segments = self.by_segment.keys().copied().collect();
+        self.scrub.begin_at(self.segments.next_epoch(), segments, now);
         std::mem::take(&mut self.actions)
     }
 }
