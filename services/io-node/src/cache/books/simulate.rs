@@ -496,6 +496,33 @@ mod tests {
     }
 
     #[test]
+    fn a_guarantee_costs_its_table_no_hits() {
+        const CHUNKS: f64 = 1500.0;
+        let capacity = Capacity { segments: 100, extents_per_segment: 10 };
+        let index = trial_extent(SECTORS as u32).unwrap().index;
+        // Two tables are read equally; of each, the n-th chunk is read n times as rarely as the first.
+        let hits = |guarantee| {
+            let share = Share { guarantee, quota: u64::MAX, is_pinned: false };
+            let shares = Shares::new([(TableTag(1), share)]);
+            let index = index.clone();
+            let mut cache = Cache::new(capacity, shares, move |_| index.clone());
+            let mut random = StdRng::seed_from_u64(3);
+            let mut hits = 0;
+            for turn in 0..100_000 {
+                let key = key_of(1 + turn % 2, CHUNKS.powf(random.random()) as u32);
+                match cache.read(key) {
+                    true => hits += 1 - turn % 2,
+                    false => cache.request(key, false),
+                }
+            }
+            hits
+        };
+        let tenth = SECTORS * capacity.extents() as u64 / 10;
+        let (with, without) = (hits(tenth), hits(0));
+        assert!(with + 200 > without, "{with} and {without} of 50,000 reads");
+    }
+
+    #[test]
     fn a_table_that_evicts_for_its_quota_takes_little_from_others() {
         let tenth = SECTORS * CAPACITY.extents() as u64 / 10;
         let share = Share { guarantee: 0, quota: 2 * tenth, is_pinned: false };

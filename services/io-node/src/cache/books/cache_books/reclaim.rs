@@ -111,14 +111,21 @@ impl CacheBooks {
         }
     }
 
-    /// Writes a kept extent into the main log, or into the held log if its table has a guarantee. If there is no space,
-    /// a due extent waits while other work may still free some; otherwise the extent is evicted.
+    /// Writes a kept extent into the main log, or into the held log if its table's guarantee covers it, or may come to
+    /// cover it because it is new. If there is no space, a due extent waits while other work may still free some;
+    /// otherwise the extent is evicted.
     fn keep(&mut self, from: SegmentNo, key: ExtentKey, copy: pack::Extent, now: Instant) {
         let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
         let will_settle = self.is_busy();
         let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
         let is_due = reclaim.as_ref().is_some_and(|it| it.due.contains(&key));
-        let log = if self.shares.holds(key) { Log::Held } else { Log::Main };
+        // The held log has little more space than guarantees cover. If all kept extents of the table went there, it
+        // would have less space than a table without a guarantee.
+        let is_new = self.segments.log_of(from) == Log::Small;
+        let log = match self.shares.holds(key) && (is_due || is_new) {
+            true => Log::Held,
+            false => Log::Main,
+        };
         let for_use = if is_due { Use::Due } else { Use::Kept };
         match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
             (Allocation::Room(room), _) => {
