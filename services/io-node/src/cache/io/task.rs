@@ -6,6 +6,7 @@ use std::sync::Arc;
 use address::{ByteOffset, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
 use futures::future::join_all;
+use pack::PackError;
 use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -92,6 +93,7 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Even
         let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
             Ok(extent) => extent.map_err(|error| match error {
                 NodeError::ChunkTooLarge { bytes, .. } => ScanError::TooLong(bytes),
+                NodeError::Pack(PackError::TooLarge { .. }) => ScanError::TooLong(1 << 32),
                 error => ScanError::Failed(error.to_string()),
             }),
             Err(_) => Err(ScanError::Failed("reading the table panicked".into())),
