@@ -524,6 +524,42 @@ async fn a_phrase_in_lists_is_planned_and_fresh_rows_are_found() {
     assert_eq!(rows, [at(0), at(2), at(7), fresh_oak]);
 }
 
+#[tokio::test]
+async fn automatic_edits_stem_the_words_once_in_fresh_rows() {
+    let place = TablePlace::new();
+    let batch = |texts: [&str; 2]| {
+        let texts = Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
+        RecordBatch::try_from_iter_with_nullable([("text", texts, true)]).unwrap()
+    };
+    write(&place.uri(), &[batch(["A disease of the oak", "An oak"])], PLAIN).await;
+    let index = IndexRequest::Text { column: "text".into(), positions: false };
+    build_index(&lake(), &place.uri(), &index, |_| ()).await.unwrap();
+    write_more(&place.uri(), batch(["Oaks with the disease", "Oaks"])).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    // The stem of "disease" is "diseas", and the stem of that is "disea".
+    let disease = || fuzzy("text", "disease", Fuzziness::Auto);
+    let both_words = TextExpr::Match(TextMatch {
+        all_words: true,
+        fuzziness: Fuzziness::Auto,
+        ..matching("text", "oaks disease")
+    });
+    let without = boolean(&[any_of("text", "oak")], &[], &[disease()]);
+    for (query, offset, can_be_planned) in
+        [(disease(), 0, true), (both_words, 0, true), (without, 1, false)]
+    {
+        let query = TextQuery { query, k: 100, filter: None, ..Default::default() };
+        let found = table.search_text(&query).await.unwrap();
+        assert_eq!(found.planned, None, "{query:?}");
+        let rows: BTreeSet<_> = found.hits.iter().map(|hit| hit.addr).collect();
+        let expected = [RowAddr::new(0, offset), RowAddr::new(1, offset)];
+        assert_eq!(rows, BTreeSet::from(expected), "{query:?}");
+        if can_be_planned {
+            let planned = table.planned_text(&query).await.unwrap();
+            assert_same(&found.hits, &planned, &format!("{query:?}"));
+        }
+    }
+}
+
 async fn write_more(uri: &str, batch: RecordBatch) {
     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
     Dataset::open(uri).await.unwrap().append(reader, None).await.unwrap();

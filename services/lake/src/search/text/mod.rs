@@ -83,7 +83,7 @@ impl Table {
         let search = match self.direct_text(query, &resolved).await? {
             Ok(search) => search,
             Err(reason) => {
-                let hits = self.plan_text(query, resolved.queries).await?;
+                let hits = self.plan_text(query, resolved).await?;
                 return Ok(TextHits { hits, allowed: None, fresh: 0, planned: Some(reason) });
             }
         };
@@ -107,11 +107,22 @@ impl Table {
     /// Errors: as `search_text`.
     pub async fn planned_text(&self, query: &TextQuery) -> Result<Vec<ScoreHit>> {
         let resolved = self.check_text_query(query).await?;
-        self.plan_text(query, resolved.queries).await
+        self.plan_text(query, resolved).await
     }
 
-    /// Searches for `queries` through Lance's scanner. A row that several queries match has the best of its scores.
-    async fn plan_text(&self, query: &TextQuery, queries: Vec<FtsQuery>) -> Result<Vec<ScoreHit>> {
+    /// Searches for `resolved`, which is `query`, through Lance's scanner. A row that several queries match has the
+    /// best of its scores.
+    async fn plan_text(&self, query: &TextQuery, resolved: ResolvedText) -> Result<Vec<ScoreHit>> {
+        let ResolvedText { mut queries, mut fresh_queries, .. } = resolved;
+        // The scanner runs a query on covered and uncovered rows alike. For a match with automatic edits, both queries
+        // are run: a covered row that has the very words gets no better score by them. Queries that contain such a
+        // match are not run twice, because they may exclude the rows that match, or lower their scores.
+        if !query.indexed_only
+            && matches!(query.query, TextExpr::Match(_) | TextExpr::MultiMatch(_))
+        {
+            fresh_queries.retain(|fresh| !queries.contains(fresh));
+            queries.append(&mut fresh_queries);
+        }
         let mut found = Vec::with_capacity(queries.len());
         for searched in queries {
             found.push(self.plan_one_text(query, searched).await?);
@@ -203,7 +214,7 @@ impl Table {
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(Ok(search.with_fresh(fresh)))
+        Ok(Ok(search.with_fresh(fresh, &resolved.fresh_queries)))
     }
 
     /// Returns the full-text index of `column`, or the reason if a search needs more than the index and the rows that

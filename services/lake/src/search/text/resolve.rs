@@ -24,6 +24,9 @@ use crate::table::index_info::IndexInfo;
 pub(crate) struct ResolvedText {
     /// Lance's queries. A row that several of them match has the best of its scores.
     pub queries: Vec<FtsQuery>,
+    /// The queries for rows that an index does not cover. Automatic edits are zero edits there, because Lance always
+    /// stems the words of such a search, and those of `queries` are stems already.
+    pub fresh_queries: Vec<FtsQuery>,
     /// The columns that the queries search, each once.
     pub columns: Vec<String>,
 }
@@ -62,7 +65,11 @@ impl Table {
         }
         let queries = resolver.root(expr)?;
         resolver.check_expansions()?;
-        Ok(ResolvedText { queries, columns: resolver.columns })
+        // Resolves the query once more, with zero edits in place of automatic ones.
+        resolver.tokenizers.clear();
+        resolver.leaves = 0;
+        let fresh_queries = resolver.root(expr)?;
+        Ok(ResolvedText { queries, fresh_queries, columns: resolver.columns })
     }
 
     /// Returns the columns that could have a full-text index, in the schema's order, but strings before lists of
@@ -84,7 +91,8 @@ struct Resolver<'a> {
     table: &'a Table,
     /// The table's full-text indexes.
     indexes: &'a [&'a IndexInfo],
-    /// The tokenizers of the columns that are searched with automatic edits.
+    /// The tokenizers of the columns that are searched with automatic edits. In a column without one, automatic edits
+    /// become zero edits.
     tokenizers: HashMap<String, Box<dyn LanceTokenizer>>,
     /// The columns that the query searches, each once.
     columns: Vec<String>,

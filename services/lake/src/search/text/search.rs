@@ -44,6 +44,8 @@ pub(crate) struct TextSearch<'a> {
     /// The texts of the rows that an index does not cover, for each index that leaves some uncovered. Empty if such
     /// rows are left out.
     fresh: Vec<(&'a TextIndex, RecordBatch)>,
+    /// The queries for the rows of `fresh`.
+    fresh_queries: Vec<FtsQuery>,
 }
 
 impl<'a> TextSearch<'a> {
@@ -68,7 +70,7 @@ impl<'a> TextSearch<'a> {
         if !indexed_only && uncovered > FRESH_TEXTS_MAX {
             return Err(PlanReason::Uncovered(uncovered));
         }
-        Ok(Self { dataset, indexes, queries, fresh: Vec::new() })
+        Ok(Self { dataset, indexes, queries, fresh: Vec::new(), fresh_queries: Vec::new() })
     }
 
     /// The indexes that leave rows uncovered.
@@ -76,9 +78,14 @@ impl<'a> TextSearch<'a> {
         self.indexes.iter().copied().filter(|index| index.uncovered_rows > 0)
     }
 
-    /// Returns this search, which also finds rows that indexes do not cover: those of `fresh`, with their texts.
-    pub fn with_fresh(self, fresh: Vec<(&'a TextIndex, RecordBatch)>) -> Self {
-        Self { fresh, ..self }
+    /// Returns this search, which also finds rows that indexes do not cover: those of `fresh`, with their texts, that
+    /// match one of `queries`.
+    pub fn with_fresh(
+        self,
+        fresh: Vec<(&'a TextIndex, RecordBatch)>,
+        queries: &[FtsQuery],
+    ) -> Self {
+        Self { fresh, fresh_queries: queries.to_vec(), ..self }
     }
 
     /// Returns the matches among the rows that the indexes do not cover, in any order, and the number of these rows.
@@ -88,7 +95,7 @@ impl<'a> TextSearch<'a> {
             return Ok((Vec::new(), 0));
         }
         let rows = FreshRows::new(self.dataset, &self.fresh, list)?;
-        Ok((rows.search(&self.queries).await?, rows.len()))
+        Ok((rows.search(&self.fresh_queries).await?, rows.len()))
     }
 
     /// Returns the `k` best matches of the rows in the indexes that `mask` selects, best first, each with its row id.
