@@ -24,7 +24,8 @@ pub(super) struct Job {
     pub context: FetchContext,
     /// When the batch was handed to the stream.
     pub asked: Instant,
-    /// Whether the batch waits for the I/O node to open the projection.
+    /// Whether the batch waits, or has waited, for the I/O node to open the projection: then it says little of the node if
+    /// there is no reply in time.
     pub opening: Arc<AtomicBool>,
     /// The batch's place in the stream's queue, freed when the batch is sent or dropped.
     pub _place: QueuePlace,

@@ -164,7 +164,6 @@ impl Ledger {
     }
 
     fn make_ready(&mut self, job: Job, handle: u32) {
-        job.opening.store(false, Relaxed);
         let FetchContext { flow, priority, .. } = job.context;
         self.ready.push(Ready { job, handle }, flow, priority);
     }
@@ -294,7 +293,11 @@ impl Ledger {
             if job.is_over(now) {
                 self.release(handle);
                 self.end_wait(shortage, job.asked, now);
-                drop(job.answer.send(Err(deadline_passed())));
+                let fault = match job.opening.load(Relaxed) {
+                    true => deadline_passed().with(OPENING, true),
+                    false => deadline_passed(),
+                };
+                drop(job.answer.send(Err(fault)));
                 continue;
             }
             let entry = self.handles.get_mut(handle);

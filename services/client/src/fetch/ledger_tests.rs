@@ -93,12 +93,16 @@ fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
 #[test]
 fn a_batch_that_waits_for_an_open_is_marked() {
     let (mut ledger, now) = (ledger(10, 10, 4), Instant::now());
-    let (job, _answered) = job(7, "t", 2, now, FetchContext::from(now + Duration::from_millis(5)));
+    let (job, mut answered) =
+        job(7, "t", 2, now, FetchContext::from(now + Duration::from_millis(5)));
     let opening = Arc::clone(&job.opening);
     ledger.admit(Command::Fetch(Box::new(job)));
     assert!(opening.load(Relaxed));
+    // Its deadline passes before it can be sent.
     opened(&mut ledger, 1);
-    assert!(!opening.load(Relaxed));
+    sent(&mut ledger, now + Duration::from_secs(1));
+    let fault = answered.try_recv().unwrap().err().unwrap();
+    assert!(fault.metadata.contains_key(OPENING), "{fault:?}");
 }
 
 #[test]

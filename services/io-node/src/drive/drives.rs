@@ -1,5 +1,6 @@
 //! A node's drives, opened and claimed before its cores' rings start on them.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use address::{DriveNo, SECTOR_BYTES};
@@ -100,10 +101,11 @@ fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
 
 fn open(drive: &DriveConfig, config: &IoConfig) -> Result<SlabFile, NodeError> {
     // A file would take the device's place, in memory.
-    if is_device_path(&drive.path) && !drive.path.exists() {
+    if is_device_path(&drive.path) && !is_block_device(&drive.path) {
         let path = drive.path.display();
-        let problem =
-            format!("names {path}, and there is no such device; attach it, or name another path");
+        let problem = format!(
+            "names {path}, which is no block device; attach it (remove a file of that name), or name another path"
+        );
         return Err(NodeError::Config { field: "drives", problem });
     }
     let direct = if config.allow_buffered { Direct::Prefer } else { Direct::Require };
@@ -126,6 +128,10 @@ fn is_device_path(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -140,10 +146,7 @@ mod tests {
         let drives = vec![DriveConfig { path: path.clone(), size: Some(ByteSize::mib(4)) }];
         let config = IoConfig { drives, allow_buffered: true, ..IoConfig::default() };
         let error = Drives::open(&config).err().unwrap().to_string();
-        assert!(
-            error.contains("names /dev/bireme-nowhere, and there is no such device"),
-            "{error}"
-        );
+        assert!(error.contains("names /dev/bireme-nowhere, which is no block device"), "{error}");
         assert!(!path.exists());
         assert!(!is_device_path(Path::new("/dev/shm/slab")));
     }

@@ -49,10 +49,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let all_rows = || (0..request.sources.len()).flat_map(&rows);
     // Random rows are in no cache of the CPU.
     all_rows().for_each(|(index, row)| index.prefetch_row(row));
-    let bytes: u64 = all_rows()
-        .filter_map(|(index, row)| index.len_of(row))
-        .map(u64::from)
-        .sum();
+    let bytes: u64 = all_rows().filter_map(|(index, row)| index.len_of(row)).map(u64::from).sum();
     let longest = core.node.config.read_max.as_u64() as usize;
     let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
     let in_place = |(index, row): (&ExtentIndex, u32)| {

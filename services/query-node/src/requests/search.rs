@@ -220,13 +220,15 @@ async fn by_criterion(
     call: &mut Call,
 ) -> Result<Found> {
     let mut hits = search_filtered(state, open, question, call).boxed().await?;
-    let Refined { mut winners, of_index } = refine(state, open, question, &hits, call).await?;
+    let Refined { mut winners, has_nearer } = refine(state, open, question, &hits, call).await?;
     let lower = question.distances.lower;
-    if lower.is_some() && of_index < question.k && hits.rows.len() >= question.candidates() {
-        // All candidates may be nearer than the lower bound, so further ones are looked for.
+    if has_nearer && hits.rows.len() >= question.candidates() {
+        // Candidates that are nearer than the lower bound took the places of others, which are looked for.
         let estimated_from = estimate_of(open, question, lower, call.context).await?;
         let further = Question { estimated_from, ..question.clone() };
         hits = search_filtered(state, open, &further, call).boxed().await?;
+        // They are all scored already.
+        hits.to_score = Arc::default();
         winners.extend(refine(state, open, &further, &hits, call).await?.winners);
         winners = rank(winners, question.k);
     }
@@ -307,9 +309,8 @@ async fn with_setting(
 struct Refined {
     /// The best rows with their distances or scores, best first.
     winners: Vec<(RowAddr, f32)>,
-    /// The number of candidates within the bounds that the index found. Rows that it does not cover are all scored, so
-    /// they do not tell whether it has been searched far enough.
-    of_index: usize,
+    /// Whether the index found rows that are nearer than the lower bound.
+    has_nearer: bool,
 }
 
 /// Scores the candidates exactly and returns the `k` best, if the search is to be refined. Otherwise returns the hits
@@ -322,7 +323,7 @@ async fn refine(
     call: &mut Call,
 ) -> Result<Refined> {
     let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
-        return Ok(Refined { winners: hits.rows.clone(), of_index: hits.rows.len() });
+        return Ok(Refined { winners: hits.rows.clone(), has_nearer: false });
     };
     let count = hits.rows.len() + hits.to_score.len();
     if count > SCORED_AT_ONCE {
@@ -343,14 +344,17 @@ async fn refine(
     } else {
         score.await?
     };
+    let is_nearer = |(addr, distance): &(RowAddr, f32)| {
+        let is_below = question.distances.lower.is_some_and(|lower| *distance < lower);
+        is_below && hits.to_score.binary_search(addr).is_err()
+    };
+    let has_nearer = scored.iter().any(is_nearer);
     scored.retain(|(_, distance)| question.distances.contains(*distance));
     call.io_stage(Stage::Rerank, count, cost);
-    let is_of_index = |addr| hits.to_score.binary_search(addr).is_err();
-    let of_index = scored.iter().filter(|(addr, _)| is_of_index(addr)).count();
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(count, "candidate"));
     call.stage(Stage::Rank, detail);
-    Ok(Refined { winners, of_index })
+    Ok(Refined { winners, has_nearer })
 }
 
 /// Merges two ascending lists of rows.

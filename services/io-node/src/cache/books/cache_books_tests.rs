@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::cache_books::{CacheBooks, FillLimits};
-use super::events::{Action, Event, FillOutcome, RequestOutcome, ScanError};
+use super::events::{Action, EXTENT_BYTES_END, Event, FillOutcome, RequestOutcome, ScanError};
 use super::shares::Shares;
 use crate::config::Share;
 use crate::drive::{DriveState, ExtentError, Superblock, trial_extent};
@@ -269,6 +269,11 @@ fn a_chunk_whose_scan_stops_at_the_length_of_a_segment_is_not_scanned_again() {
         said[0].starts_with("end 3: a chunk of at least 9999999 bytes doesn't fit"),
         "{said:?}"
     );
+    let none = vec![(key(4), Err(ScanError::TooLong(EXTENT_BYTES_END)))];
+    assert!(matches!(cache.request(4, false), RequestOutcome::Queued));
+    cache.apply(Event::Woken);
+    let said = lines(&cache.apply(Event::Scanned { extents: none }));
+    assert!(said[0].starts_with("end 4: a chunk doesn't fit an extent of 4 GiB"), "{said:?}");
     // Not even after the longest delay of a failed fill.
     cache.now += Duration::from_secs(301);
     for is_awaited in [false, true] {

@@ -8,10 +8,14 @@ use ring::{AlignedBuf, WriteError};
 use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
+/// The length in bytes that no extent reaches.
+pub const EXTENT_BYTES_END: u64 = 1 << 32;
+
 /// The reason why a chunk could not be read from the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanError {
-    /// The chunk does not fit a segment. Reading it stopped after this number of bytes.
+    /// The chunk does not fit a segment. Reading it stopped after this number of bytes; [`EXTENT_BYTES_END`] if it fits
+    /// no extent.
     TooLong(u64),
     /// Reading or encoding the chunk failed.
     Failed(String),

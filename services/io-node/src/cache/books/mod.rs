@@ -22,7 +22,9 @@ mod unrecorded;
 mod waiting;
 
 pub use cache_books::{CacheBooks, FillLimits};
-pub use events::{Action, Event, FillOutcome, Purpose, RequestOutcome, ScanError};
+pub use events::{
+    Action, EXTENT_BYTES_END, Event, FillOutcome, Purpose, RequestOutcome, ScanError,
+};
 pub use eviction::Log;
 pub use pace::Pace;
 pub use promised::{check_promised, files_share};

@@ -10,8 +10,8 @@
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
 //! is evicted only for the quota of its own table, if it is bad or its drive fails, or if there is no space to move it
 //! to. So fills of other tables never take a table below its guarantee. Of a table that is not pinned, at most one
-//! extent more than its guarantee is held. Reads decide which extents are held: an extent that is read again and kept
-//! becomes held, and the one that has been held longest is released.
+//! extent more than its guarantee is held. Reads decide which extents are held: a new extent that is read again
+//! and kept becomes held, and the one that has been held longest is released.
 //!
 //! The index and deletion files of all tables count together, as if they were one table, except the files of tables
 //! whose files have a share of their own. The node chooses the guarantee of this one table ([`super::files_share`]).
@@ -163,7 +163,7 @@ impl Shares {
         self.accounts.get(&self.account(key)).is_some_and(|holdings| holdings.is_full)
     }
 
-    /// Whether this extent's table has a guarantee, so that its kept extents are held.
+    /// Whether this extent's table has a guarantee, so that its extents may be held.
     pub fn holds(&self, key: ExtentKey) -> bool {
         self.share_of(key).is_some_and(|share| share.guarantee > 0)
     }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::chunk::Chunk;
 use super::transfer_bufs::TRANSFER_BYTES;
 use super::transfers::Transfers;
-use crate::cache::books::{Event, Purpose, ScanError};
+use crate::cache::books::{EXTENT_BYTES_END, Event, Purpose, ScanError};
 use crate::drive::ExtentError;
 use crate::error::NodeError;
 use crate::extent::{Extent, SegmentNo};
@@ -93,7 +93,7 @@ pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Even
         let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
             Ok(extent) => extent.map_err(|error| match error {
                 NodeError::ChunkTooLarge { bytes, .. } => ScanError::TooLong(bytes),
-                NodeError::Pack(PackError::TooLarge { .. }) => ScanError::TooLong(1 << 32),
+                NodeError::Pack(PackError::TooLarge { .. }) => ScanError::TooLong(EXTENT_BYTES_END),
                 error => ScanError::Failed(error.to_string()),
             }),
             Err(_) => Err(ScanError::Failed("reading the table panicked".into())),

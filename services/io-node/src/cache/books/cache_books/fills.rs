@@ -7,7 +7,7 @@ use address::{ExtentKey, SECTOR_BYTES};
 use tokio::time::Instant;
 
 use super::{CacheBooks, FULL, NO_DRIVE};
-use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
+use crate::cache::books::events::{Action, EXTENT_BYTES_END, FillOutcome, RequestOutcome};
 
 /// After a chunk's first failed fill, misses do not request the chunk again for this long. The delay doubles with each
 /// further failure.
@@ -94,6 +94,11 @@ impl CacheBooks {
 
     /// Returns the error text for a chunk that is longer than its table's quota, or longer than a segment.
     fn why_too_long(&self, key: ExtentKey, bytes: u64) -> String {
+        if bytes >= EXTENT_BYTES_END {
+            return "a chunk doesn't fit an extent of 4 GiB, or has a list of 2^30 items: its rows come from the \
+                    table; write it with fewer rows in a fragment"
+                .to_owned();
+        }
         let quota_bytes =
             self.shares.quota(key).map(|quota| quota.saturating_mul(SECTOR_BYTES as u64));
         match quota_bytes.filter(|&quota| bytes > quota) {

@@ -127,7 +127,11 @@ impl CacheBooks {
             false => Log::Main,
         };
         let for_use = if is_due { Use::Due } else { Use::Kept };
-        match (self.segments.allocate(log, sectors, record, for_use), reclaim) {
+        let mut allocation = self.segments.allocate(log, sectors, record, for_use);
+        if log == Log::Held && !is_due && !matches!(allocation, Allocation::Room(_)) {
+            allocation = self.segments.allocate(Log::Main, sectors, record, for_use);
+        }
+        match (allocation, reclaim) {
             (Allocation::Room(room), _) => {
                 self.not_due(from, key);
                 return self.write(key, copy, room, Purpose::Keep { from, is_due }, now);
