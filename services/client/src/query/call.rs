@@ -14,8 +14,7 @@ use wire::query::{
 };
 use wire::{Fault, Reason};
 
-use super::connect::{QueryClient, Service};
-use super::lookup::ended;
+use super::connect::{QueryClient, Service, ended};
 use super::rows::{read_rows, read_schema};
 
 /// The result of a search.

@@ -317,6 +317,11 @@ fn a_tls_node(endpoint: &Endpoint) -> Fault {
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
 }
 
+/// The fault of requests that have no answer when their stream has ended.
+pub(super) fn ended() -> Fault {
+    Fault::new(Reason::NodeUnavailable, "the query node has ended the stream; open another")
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;

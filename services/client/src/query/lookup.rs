@@ -23,7 +23,7 @@ use wire::query::{
 use wire::{Fault, LOOKUP_BYTES_MAX, LOOKUP_PROJECTIONS_MAX, Reason, schema_from_bytes};
 
 use super::call::{GottenRows, UnreadKeys, one_row_of_each_key};
-use super::connect::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, QueryClient, within};
+use super::connect::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, QueryClient, ended, within};
 
 /// Maximum number of waiting commands that share one message.
 const COMMANDS_MAX: usize = 256;
@@ -534,10 +534,6 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
 
 async fn answer_of<T>(answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
     answered.await.unwrap_or_else(|_| Err(ended()))
-}
-
-pub(super) fn ended() -> Fault {
-    Fault::new(Reason::NodeUnavailable, "the query node has ended the stream; open another")
 }
 
 pub(super) fn damaged(why: &str) -> Fault {
