@@ -56,7 +56,7 @@ mod tests {
         let received = <ArrowBatch as prost::Message>::decode(&*message).unwrap();
         let rows = received.to_record_batch(&schema).unwrap();
         let (held, values) = (memory_of(rows.columns()), ROWS * COLUMNS * size_of::<i32>());
-        assert!(held >= values && held < values + values / 5, "{held} bytes for {values}");
+        assert!((values..values + values / 5).contains(&held), "{held} bytes for {values}");
         assert!(rows.get_array_memory_size() > 100 * values);
     }
 
@@ -64,7 +64,7 @@ mod tests {
     fn each_allocation_counts_once_and_as_a_whole() {
         let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..ROWS as i32));
         let of_numbers = memory_of([&numbers]);
-        assert!(of_numbers >= ROWS * 4 && of_numbers < ROWS * 5);
+        assert!((ROWS * 4..ROWS * 5).contains(&of_numbers));
         let slice = numbers.slice(10, 1);
         assert_eq!(memory_of([&slice]), of_numbers);
         let both = memory_of([&numbers, &slice]);

@@ -129,7 +129,7 @@ fn is_device_path(path: &Path) -> bool {
 }
 
 fn is_block_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+    path.metadata().is_ok_and(|it| it.file_type().is_block_device())
 }
 
 #[cfg(test)]
