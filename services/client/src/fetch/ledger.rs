@@ -293,10 +293,7 @@ impl Ledger {
             if job.is_over(now) {
                 self.release(handle);
                 self.end_wait(shortage, job.asked, now);
-                let fault = match job.opening.load(Relaxed) {
-                    true => deadline_passed().with(OPENING, true),
-                    false => deadline_passed(),
-                };
+                let fault = deadline_passed(job.opening.load(Relaxed));
                 drop(job.answer.send(Err(fault)));
                 continue;
             }
@@ -443,12 +440,14 @@ pub(super) fn batch_rows_max(welcome: &Welcome) -> usize {
     welcome.batch_rows_max.min(welcome.credit_rows) as usize
 }
 
-pub(super) fn deadline_passed() -> Fault {
-    Fault::new(
+/// `is_opening` says whether the node was asked to open a projection.
+pub(super) fn deadline_passed(is_opening: bool) -> Fault {
+    let fault = Fault::new(
         Reason::DeadlineExceeded,
         "the deadline passed before the I/O node answered; allow more time",
     )
-    .with(UNANSWERED, true)
+    .with(UNANSWERED, true);
+    if is_opening { fault.with(OPENING, true) } else { fault }
 }
 
 fn broken(message: String) -> Fault {

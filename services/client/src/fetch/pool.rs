@@ -20,7 +20,7 @@ use super::backoff::Backoff;
 use super::context::FetchContext;
 use super::driver::{Driver, shutting_down};
 use super::job::{Command, Job, Ticket};
-use super::ledger::{OPENING, deadline_passed};
+use super::ledger::deadline_passed;
 use super::link::transport;
 use super::options::FetchOptions;
 use super::outage::Outage;
@@ -184,23 +184,31 @@ impl FetchClient {
         key: Arc<ProjectionKey>,
         deadline: Instant,
     ) -> Result<Projection, Fault> {
-        let opening = self.open_with_retry(Arc::clone(&key));
+        let open = |at: usize| self.open_on(&self.inner.streams[at], &key);
+        let opening = self.on_a_stream(None, open);
         let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
         let schema = timeout_at(deadline, opening)
             .await
-            .map_err(|_| deadline_passed().with(OPENING, true))?
+            .map_err(|_| deadline_passed(true))?
             .map_err(|fault: Arc<Fault>| Fault::clone(&fault))?;
         Ok(Projection { key, schema })
     }
 
-    /// Opens a projection. If the stream breaks, tries once more, as [`fetch`](Self::fetch) does.
-    async fn open_with_retry(&self, key: Arc<ProjectionKey>) -> Result<SchemaRef, Fault> {
+    /// Asks on a stream, whose number `ask` gets. If the stream breaks before the deadline, asks once more, on another
+    /// connected stream if there is one.
+    async fn on_a_stream<T, F: Future<Output = Result<T, Fault>>>(
+        &self,
+        deadline: Option<Instant>,
+        ask: impl Fn(usize) -> F,
+    ) -> Result<T, Fault> {
         let first = self.pick(None)?;
-        match self.open_on(&self.inner.streams[first], &key).await {
-            Err(fault) if fault.reason == Reason::NodeUnavailable => {
+        match ask(first).await {
+            Err(fault)
+                if fault.reason == Reason::NodeUnavailable
+                    && deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+            {
                 self.inner.retries.fetch_add(1, Ordering::Relaxed);
-                let second = self.pick(Some(first))?;
-                self.open_on(&self.inner.streams[second], &key).await
+                ask(self.pick(Some(first))?).await
             }
             other => other,
         }
@@ -313,18 +321,8 @@ impl FetchClient {
     }
 
     async fn fetch_with_retry(&self, ask: &Ask<'_>) -> Result<Reply, Fault> {
-        let first = self.pick(None)?;
-        match self.fetch_on(&self.inner.streams[first], ask).await {
-            Err(fault)
-                if fault.reason == Reason::NodeUnavailable
-                    && Instant::now() < ask.context.deadline =>
-            {
-                self.inner.retries.fetch_add(1, Ordering::Relaxed);
-                let second = self.pick(Some(first))?;
-                self.fetch_on(&self.inner.streams[second], ask).await
-            }
-            other => other,
-        }
+        let fetch = |at: usize| self.fetch_on(&self.inner.streams[at], ask);
+        self.on_a_stream(Some(ask.context.deadline), fetch).await
     }
 
     async fn fetch_on(&self, stream: &Stream, ask: &Ask<'_>) -> Result<Reply, Fault> {
@@ -356,10 +354,7 @@ impl FetchClient {
         let deadline = ask.context.deadline;
         let answer: Result<RawReply, Fault> = match timeout_at(deadline, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(shutting_down(self.endpoint()))),
-            Err(_) if opening.load(Ordering::Relaxed) => {
-                return Err(deadline_passed().with(OPENING, true));
-            }
-            Err(_) => return Err(deadline_passed()),
+            Err(_) => return Err(deadline_passed(opening.load(Ordering::Relaxed))),
         };
         ticket.done();
         Reply::decode(answer?, ask.addrs.len())
@@ -410,7 +405,7 @@ impl FetchClient {
             if let Some(fault) = fault.filter(|_| !connecting) {
                 return Err(fault);
             }
-            timeout_at(deadline, changed).await.map_err(|_| deadline_passed())?;
+            timeout_at(deadline, changed).await.map_err(|_| deadline_passed(false))?;
         }
     }
 

@@ -17,10 +17,7 @@ use super::lookup::{LookedUp, Lookup};
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// A projection that is opened on another stream when its stream has ended because the node was unavailable.
-pub struct LastingLookup {
-    timeout: Option<Duration>,
-    opener: Arc<Opener>,
-}
+pub struct LastingLookup(Arc<Opener>);
 
 struct Opener {
     current: Mutex<Lookup>,
@@ -65,14 +62,13 @@ fn soon_after(after: Duration) -> Instant {
 
 impl LastingLookup {
     pub fn new(lookup: Lookup) -> Self {
-        let timeout = lookup.timeout();
         let opener = Opener { current: Mutex::new(lookup), failed: Default::default() };
-        Self { timeout, opener: Arc::new(opener) }
+        Self(Arc::new(opener))
     }
 
     /// Returns the timeout of each batch; `None` for the node's.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.0.current().timeout()
     }
 
     /// Returns the rows of `keys`. If the stream has ended, opens another one first.
@@ -80,11 +76,11 @@ impl LastingLookup {
     /// # Errors
     /// The errors of [`Lookup::get`] and of opening a stream and the projection.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, LookupFailure> {
-        let lookup = match self.opener.is_open() {
+        let lookup = match self.0.known() {
             Some(known) => known?,
             // In a task of its own: the caller may not be polled while others wait, and must not hold the lock then.
             None => {
-                let opened = tokio::spawn(Arc::clone(&self.opener).open(Instant::now())).await;
+                let opened = tokio::spawn(Arc::clone(&self.0).open(Instant::now())).await;
                 let failed =
                     |error: tokio::task::JoinError| Fault::new(Reason::Internal, error.to_string());
                 opened.map_err(failed)??
@@ -108,7 +104,7 @@ impl Opener {
 
     /// Returns the projection if its stream is open, or the reason why no other stream will be. Returns `None` if
     /// another one is to be opened.
-    fn is_open(&self) -> Option<Result<Lookup, LookupFailure>> {
+    fn known(&self) -> Option<Result<Lookup, LookupFailure>> {
         let current = self.current();
         match current.end() {
             None => Some(Ok(current.clone())),
@@ -121,7 +117,7 @@ impl Opener {
     /// failure if it ended after they `began`.
     async fn open(self: Arc<Self>, began: Instant) -> Result<Lookup, LookupFailure> {
         let mut failed = self.failed.lock().await;
-        if let Some(known) = self.is_open() {
+        if let Some(known) = self.known() {
             return known;
         }
         if let Some((at, fault)) = &*failed
