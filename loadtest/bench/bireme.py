@@ -52,9 +52,10 @@ class Node:
             times[name] += sum(map(int, fields.split()[11:13])) * 1_000_000 // os.sysconf("SC_CLK_TCK")
         return times
 
-    def memory_bytes(self, kind: str) -> int:
-        """Returns a line of the process's memory, such as `AnonHugePages` (proc_pid_smaps(5))."""
-        lines = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines()
+    def memory_bytes(self, kind: str, file: str = "smaps_rollup") -> int:
+        """Returns a line of a file about the process's memory, such as `AnonHugePages` (proc_pid_smaps(5)), or `VmHWM` of
+        `status`."""
+        lines = Path(f"/proc/{self.process.pid}/{file}").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith(f"{kind}:"))) * 1024
 
     def stop(self) -> None:

@@ -63,13 +63,8 @@ def _measured(command: list, nodes: list[Node], keys: Path, output: Path) -> dic
         "seconds": seconds,
         "keys_per_s": rows / seconds,
         "keys_per_core_s": rows / cpu_s,
-        "peak_bytes": usage.ru_maxrss * 1024 + sum(map(_peak_bytes, nodes)),
+        "peak_bytes": usage.ru_maxrss * 1024 + sum(node.memory_bytes("VmHWM", "status") for node in nodes),
     }
-
-
-def _peak_bytes(node: Node) -> int:
-    lines = Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) * 1024
 
 
 def section(runs: dict[str, list[dict]]) -> list[str]:

@@ -1,6 +1,5 @@
 """Runs all measurements in each round, so that drift of the machine affects all of them alike."""
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -25,15 +24,6 @@ COLD_QUESTIONS = 4000
 # Longer than a request at depth 1 takes through both tiers.
 IDLE_POLL = "300us"
 SAMPLE = "50ms"
-
-
-def drop_caches() -> int:
-    """Drops the page cache. Returns the bytes that remain in it."""
-    os.sync()
-    Path("/proc/sys/vm/drop_caches").write_text("3")
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    fields = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-    return fields["Cached"] - fields["Shmem"]
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
@@ -124,10 +114,10 @@ class _Rounds:
         seconds = self.profile.seconds
         question = ["-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr", "--seed", seed]
         many = [*question, "--concurrency", "32", "--sample", SAMPLE]
-        left = drop_caches()
+        left = memory.drop_caches()
         self._step("search_cold", lambda: self.drive.bench("search", "vectors", seconds, *many), left)
         for name, uri in [("lance", self.tables["vectors"]), ("lance_uring", f"file+uring://{self.tables['vectors']}")]:
-            left = drop_caches()
+            left = memory.drop_caches()
             cold = ["--threads", str(COLD_THREADS), "--questions", str(COLD_QUESTIONS)]
             self._step(f"{name}_search_cold", lambda: self._peer(uri, "search", *cold), left)
         self._step("search_warm", lambda: self.ram.bench("search", "vectors", seconds, *question))

@@ -408,7 +408,7 @@ def section(found: dict) -> list[str]:
         "",
         f"With a cache of a tenth of the index (which has {small['index_bytes'] / 1e6:.0f} MB), a query node answers {rate('tenth'):,.0f} searches/s (both",
         f"nodes use {busy('tenth'):.1f} cores, and the store gets {small['tenth']['requests']} requests, {small['tenth']['of_versions']} of them by nodes that look for a new",
-        f"version); with a cache that holds all of it,",
+        "version); with a cache that holds all of it,",
         f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes over empty drives that warm the index at the same time",
         f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
         f"lineitem, which is on no drive at first, take {batches} ms, one after the other; pylance's first two {pylance} ms.",
