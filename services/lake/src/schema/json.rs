@@ -21,6 +21,9 @@ pub enum TypeNames {
 ///
 /// Errors: a text.
 pub fn schema_json(schema: &Schema, names: TypeNames) -> Result<serde_json::Value, String> {
+    if let Ok(json) = whole_json(schema, names) {
+        return Ok(json);
+    }
     let mut named: Vec<FieldRef> = schema.fields().to_vec();
     named.retain(|field| whole_json(&Schema::new(vec![Arc::clone(field)]), names).is_ok());
     whole_json(&Schema::new_with_metadata(named, schema.metadata().clone()), names)
