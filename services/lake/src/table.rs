@@ -354,7 +354,7 @@ impl Table {
         }
         let name = branch.as_ref().map(|branch| &branch.name);
         let (dataset, _) = opener.dataset(uri, name).await?;
-        // Whatever was created before the version was opened is seen now.
+        // After the version was opened, so that a table that was created anew before that is noticed.
         let is_overwritten =
             found.version > mine.version && opener.is_overwritten(uri, &dataset, mine).await?;
         if is_overwritten {

@@ -13,7 +13,7 @@ use lake::fault_of;
 use super::source_file::read_source;
 use crate::error::{CliError, Result};
 
-/// What becomes of nulls in a column of vectors.
+/// How nulls in a column of vectors are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nulls {
     /// They are left out.

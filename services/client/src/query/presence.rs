@@ -18,12 +18,12 @@ const BATCH_KEYS: usize = 1024;
 /// The number of batches that are looked up at the same time.
 const BATCHES_IN_FLIGHT: usize = 32;
 
-/// The positions, ascending, of keys that were not found or are not certain.
+/// The keys that were not found, and those that may have been found by mistake. Positions are ascending.
 #[derive(Debug, Default)]
 pub struct Presence {
-    /// Those of keys that no row has.
+    /// The positions of keys that no row has.
     pub not_found: Vec<u32>,
-    /// Those of keys that only the key index found.
+    /// The positions of keys that are in the key index, but were not compared with a row.
     pub unproven: Vec<u32>,
 }
 

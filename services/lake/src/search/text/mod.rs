@@ -116,8 +116,8 @@ impl Table {
         let ResolvedText { mut queries, mut fresh_queries, .. } = resolved;
         // The scanner runs a query on covered and uncovered rows alike. For a match with automatic edits, both queries
         // are run: a covered row that has the very words gets no better score by them. (It is found by them if
-        // `max_expansions` left these words out.) Queries that contain such a
-        // match are not run twice, because they may exclude the rows that match, or lower their scores.
+        // `max_expansions` left these words out.) Queries that contain such a match are not run twice, because they may
+        // exclude the rows that match, or lower their scores.
         if !query.indexed_only
             && matches!(query.query, TextExpr::Match(_) | TextExpr::MultiMatch(_))
         {
