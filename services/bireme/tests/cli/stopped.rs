@@ -1,5 +1,7 @@
 //! Signals: before a node serves, and while a command writes a file. And the end of a program that started `bireme up`.
 
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,25 +11,38 @@ use super::up::{Up, sample_in};
 use super::{folder, text};
 
 /// A process that ends with the test.
-struct Process(Child);
+struct Process {
+    child: Child,
+    stderr: File,
+}
 
 impl Process {
     fn start(arguments: &[&str], stdin: Stdio) -> Self {
+        let stderr = tempfile::tempfile().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bireme"));
-        command.args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.spawn().unwrap())
+        command.args(arguments).stdin(stdin).stdout(Stdio::null());
+        command.stderr(stderr.try_clone().unwrap());
+        Self { child: command.spawn().unwrap(), stderr }
     }
 
     fn signal(&self, signal: &str) {
-        let id = self.0.id().to_string();
+        let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Returns what it printed to stderr.
+    fn printed(&mut self) -> String {
+        let mut printed = String::new();
+        self.stderr.rewind().unwrap();
+        self.stderr.read_to_string(&mut printed).unwrap();
+        printed
     }
 
     /// Waits for the end, for up to 20 s.
     fn end(&mut self) -> ExitStatus {
         let patience = Instant::now() + Duration::from_secs(20);
         loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
+            if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(Instant::now() < patience, "it does not end");
@@ -39,7 +54,9 @@ impl Process {
     fn wait_for_file(&mut self, folder: &Path, is_meant: impl Fn(&str) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
         while !names_in(folder).iter().any(|name| is_meant(name)) {
-            assert!(self.0.try_wait().unwrap().is_none(), "it has ended");
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("it has ended: {status}: {}", self.printed());
+            }
             assert!(Instant::now() < patience, "it makes no file");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -48,8 +65,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -84,7 +101,7 @@ fn a_signal_ends_a_process_that_waits_for_its_store() {
 fn an_interrupted_measurement_leaves_no_file() {
     let folder = folder();
     let drive = folder.path().join("trial");
-    let write = ["bench", "write", "--drive", text(&drive), "--size", "2GiB"];
+    let write = ["bench", "write", "--drive", text(&drive), "--size", "512MiB"];
     let recovery = ["bench", "recovery", "--drive", text(&drive), "--starts", "1000"];
     for arguments in [&write[..], &recovery] {
         let mut process = Process::start(arguments, Stdio::null());
@@ -133,7 +150,7 @@ fn a_temporary_server_ends_with_the_program_that_started_it() {
     let mut process = Process::start(&up, Stdio::piped());
     process.wait_for_file(&cache, |name| name == "ready.json");
     assert!(cache.join("slab").exists());
-    drop(process.0.stdin.take());
+    drop(process.child.stdin.take());
     assert!(process.end().success());
     assert!(!cache.exists());
 }
