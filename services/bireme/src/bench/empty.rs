@@ -6,12 +6,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use client::query::QueryClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
 use tokio::sync::oneshot;
-use tonic::Streaming;
+use tonic::{Request, Streaming};
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -21,6 +22,9 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 use wire::{Fault, Reason};
 
 use super::workload::{Done, Workload};
+
+/// The deadline of a unary message. Both sides keep a timer for it, as they do for the other calls.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A benchmark's load of empty messages.
 pub enum EmptyLoad {
@@ -102,7 +106,8 @@ impl Workload for EmptyLoad {
     async fn request(&self, number: u64) -> Result<Done, Fault> {
         match self {
             Self::Unary(clients) => {
-                let request = HealthCheckRequest { service: String::new() };
+                let mut request = Request::new(HealthCheckRequest { service: String::new() });
+                request.set_timeout(TIMEOUT);
                 let mut client = clients[number as usize % clients.len()].clone();
                 let checked = client.check(request).await;
                 checked.map_err(|status| Fault::from_status(&status))?;
