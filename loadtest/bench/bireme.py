@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .cpu import process_us
+
 START_SECONDS = 600
 
 
@@ -39,9 +41,8 @@ class Node:
     """The flags with which a client of the node says who it is, and whom it trusts."""
 
     def cpu_us(self) -> float:
-        """Returns the CPU time so far: all threads, user and system."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
+        """Returns the CPU time so far."""
+        return process_us(self.process.pid)
 
     def cpu_us_by_threads(self) -> Counter[str]:
         """Returns the CPU time of each kind of thread, by name without number. Threads that have ended are left out."""

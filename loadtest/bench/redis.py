@@ -2,14 +2,12 @@
 persisted."""
 
 import csv
-import os
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 
 from .bireme import free_port
-from .tier import children_us
+from .cpu import children_us, process_us
 
 # The server's binary under another name, from Debian's package redis-tools. It acts as the server if it is started with
 # the server's name. The package redis-server would also start a service.
@@ -55,17 +53,13 @@ class Redis:
     def _client(self, name: str) -> list[str]:
         return [name, "-h", "127.0.0.1", "-p", str(self.port)]
 
-    def _cpu_us(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
-
     def get(self, requests: int, pipelined: int) -> dict:
         """Gets random keys on 50 connections, with `pipelined` requests in flight on each. CPU includes the client."""
         load = ["-t", "get", "-r", str(self.keys), "-n", str(requests), "-c", str(CONNECTIONS), "-P", str(pipelined), "--csv"]
         command = [*self._client("redis-benchmark"), *load]
-        before = self._cpu_us() + children_us()
+        before = process_us(self.process.pid) + children_us()
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        cpu_us = self._cpu_us() + children_us() - before
+        cpu_us = process_us(self.process.pid) + children_us() - before
         [report] = csv.DictReader(done.stdout.splitlines())
         return {
             "command": " ".join(command),

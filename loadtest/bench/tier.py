@@ -1,10 +1,10 @@
 """Applies load to a pair of nodes and measures their CPU time."""
 
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 
 from .bireme import Bireme, Node
+from .cpu import children_us
 from .profile import Profile
 
 # The share of rows that a full RAM tier may read from the drive.
@@ -69,9 +69,3 @@ class Tier:
 def core_seconds(report: dict) -> float:
     """Returns the CPU seconds of both nodes and the client."""
     return sum(report["cpu"].values()) / 1e6
-
-
-def children_us() -> float:
-    """Returns the CPU time of all commands that have ended, in microseconds."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (usage.ru_utime + usage.ru_stime) * 1e6
