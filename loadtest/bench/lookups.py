@@ -142,7 +142,9 @@ def _rounds(
             name: lambda requests=requests, pipelined=pipelined: redis.get(int(requests * profile.seconds), pipelined)
             for name, (_, pipelined, requests) in REDIS.items()
         }
-        for name in list(loads)[:: -1 if number % 2 else 1]:
+        # Loads of one caller follow each other, because their latencies are compared and depend on what ran before.
+        order = sorted(loads, key=lambda name: name.endswith("_alone"))
+        for name in order[:: -1 if number % 2 else 1]:
             runs[name].append(loads[name]())
         for name in list(whole)[:: -1 if number % 2 else 1]:
             joined[name].append(whole[name]())
