@@ -196,6 +196,10 @@ impl Source {
             Err(_) => {
                 let stored = pin!(self.stored(location, range.clone()));
                 match select(asked, stored).await {
+                    Either::Left((Ok(None), stored)) => {
+                        count(&self.usage.cache_failures, 1);
+                        return stored.await;
+                    }
                     Either::Left((done, _)) => done,
                     Either::Right((Err(_), asked)) => asked.await,
                     Either::Right((bytes, _)) => {
@@ -339,6 +343,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+    use crate::store::{Act, Scripted};
 
     /// A cache of one file.
     #[derive(Debug)]
@@ -354,6 +359,8 @@ mod tests {
         LaterPieces,
         Damaged,
         Hangs,
+        /// Reads are not answered, and the store is asked before that is known.
+        LateAndEmpty,
     }
 
     impl FileCache for OneFile {
@@ -382,6 +389,10 @@ mod tests {
                 }
                 Trouble::Damaged => Err(FileDamaged("it was overwritten".into())),
                 Trouble::Hangs => return std::future::pending().boxed(),
+                Trouble::LateAndEmpty => {
+                    let late = tokio::time::sleep(LATE + LATE / 2);
+                    return late.map(|()| Ok(None)).boxed();
+                }
             };
             std::future::ready(answer).boxed()
         }
@@ -399,7 +410,14 @@ mod tests {
 
     /// A store in which each file has bytes of 1, behind a cache whose file has bytes of 2.
     async fn store(trouble: Trouble) -> (CachedStore, Arc<StoreUsage>) {
-        let inner = InMemory::new();
+        store_in(Arc::new(InMemory::new()), trouble).await
+    }
+
+    /// Like [`store`], with the files in `inner`.
+    async fn store_in(
+        inner: Arc<dyn ObjectStore>,
+        trouble: Trouble,
+    ) -> (CachedStore, Arc<StoreUsage>) {
         for path in
             ["a/t/_indices/u/a", "a/t/_indices/u/b", "a/t/_versions/1.manifest", "a/_indices/u/a"]
         {
@@ -408,7 +426,7 @@ mod tests {
         let table = TableUri::parse("s3://b/a/t").unwrap();
         let (slot, usage) = (FileCacheSlot::default(), Arc::new(StoreUsage::default()));
         slot.set(Arc::new(OneFile { bytes: vec![2; SIZE].into(), trouble })).unwrap();
-        let (inner, manifests) = (Arc::new(inner), ManifestReads::new());
+        let manifests = ManifestReads::new();
         (CachedStore::new(inner, "s3://b", &table, slot, Arc::clone(&usage), manifests), usage)
     }
 
@@ -491,5 +509,13 @@ mod tests {
         let (store, usage) = store(Trouble::Hangs).await;
         let (_, bytes) = read(&store, "a/t/_indices/u/a", ranged(GetRange::Bounded(0..1))).await;
         assert_eq!((bytes[0], usage.now().cache_failures), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_store_is_asked_once_if_a_late_cache_cannot_answer() {
+        let inner = Arc::new(Scripted::new(|_| Act::Late(2 * LATE)));
+        let (store, usage) = store_in(Arc::clone(&inner) as _, Trouble::LateAndEmpty).await;
+        let (_, bytes) = read(&store, "a/t/_indices/u/a", ranged(GetRange::Bounded(0..1))).await;
+        assert_eq!((bytes[0], usage.now().cache_failures, inner.asked()), (1, 1, 1));
     }
 }
