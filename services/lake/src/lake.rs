@@ -68,7 +68,7 @@ impl Lake {
         branch: Option<FoundBranch>,
         dataset: Dataset,
     ) -> Result<Table> {
-        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), branch, dataset);
+        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), branch, dataset, None);
         caught(uri.as_str(), opened).await
     }
 

@@ -93,12 +93,14 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Wraps a dataset that was opened at `uri`, or in the folder of `branch`.
+    /// Wraps a dataset that was opened at `uri`, or in the folder of `branch`. If it follows the version `before`, the
+    /// indexes that are in use stay known.
     pub(crate) async fn new(
         opener: Arc<Opener>,
         uri: TableUri,
         branch: Option<FoundBranch>,
         dataset: Dataset,
+        before: Option<&Self>,
     ) -> Result<Self> {
         let dataset = Arc::new(with_canonical_bases(&opener, &uri, dataset).await);
         let blame = |error| diagnose(uri.as_str(), error);
@@ -121,7 +123,12 @@ impl Table {
         opener.count_version(&uri);
         let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
         let indexes = OnceCell::new();
-        let direct = schema.fields().iter().map(|_| DirectIndexes::default()).collect();
+        let of_column = |name: &String| {
+            let before = &before?.inner;
+            before.positions.get(name).map(|at| before.direct[*at].of_next_version())
+        };
+        let columns = schema.fields().iter();
+        let direct = columns.map(|field| of_column(field.name()).unwrap_or_default()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 open_id: opener.next_id(),
@@ -361,7 +368,7 @@ impl Table {
             opener.forget_metadata().await;
         }
         // The branch as it was before the version was opened: if it has been created anew since, the next call notices.
-        let opened = Self::new(Arc::clone(opener), uri.clone(), found_branch, dataset);
+        let opened = Self::new(Arc::clone(opener), uri.clone(), found_branch, dataset, Some(self));
         let opened = caught(self.uri(), opened).await?;
         opened.inner.has_replaced.store(is_recreated || is_overwritten, Relaxed);
         Ok(Some(opened))

@@ -1,7 +1,5 @@
 //! The index and deletion files of a version of a table.
 
-use std::sync::atomic::Ordering;
-
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt, stream};
 use lance::index::DatasetIndexExt;
@@ -13,7 +11,6 @@ use tables::{FilePath, TableUri};
 
 use crate::error::Result;
 use crate::lake::Lake;
-use crate::search::DirectIndexes;
 use crate::store::LATE;
 use crate::table::Table;
 
@@ -153,13 +150,12 @@ impl Table {
     }
 
     /// Has the cache of files fill the files of index segments that this version has, and the earlier version `before`
-    /// has not, of the indexes that were searched in `before`.
+    /// has not, of the columns whose indexes are in use: a search, a filter or a look-up has used one, in this version or
+    /// in one that it followed ([`newer`](Self::newer)).
     ///
     /// Errors: those of the store.
     pub async fn fill_new_index_files(&self, before: &Self) -> Result<()> {
-        let Some(cache) = self.file_cache().filter(|_| before.loaded_indexes().is_some()) else {
-            return Ok(());
-        };
+        let Some(cache) = self.file_cache() else { return Ok(()) };
         let new = self.caught(self.new_index_files(before)).await?;
         let fill = |file: &TableFile| {
             let (path, bytes) = (file.path.clone(), file.bytes.unwrap_or_default());
@@ -175,28 +171,18 @@ impl Table {
         let mut files = Vec::new();
         for index in self.dataset().load_indices().await?.iter() {
             let is_known = known.iter().any(|it| it.uuid == index.uuid);
-            if !is_known && before.searches(&index.name) {
+            if !is_known && self.is_in_use(index) {
                 self.add_files_of(index, &mut files).await?;
             }
         }
         Ok(files)
     }
 
-    /// Returns whether this version's index `name` has been searched, or a filter or a look-up has used its column.
-    fn searches(&self, name: &str) -> bool {
-        let indexes = self.loaded_indexes().unwrap_or_default();
-        let Some(index) = indexes.iter().find(|index| index.name == name) else { return false };
-        let opened = |is_open: fn(&DirectIndexes) -> bool| {
-            let positions = index.columns.iter().filter_map(|it| self.column_position(it).ok());
-            positions.map(|position| self.direct_of(position)).any(is_open)
-        };
-        match (index.is_vector(), index.is_text()) {
-            (true, _) => opened(|direct| direct.partitions.initialized()),
-            (_, true) => opened(|direct| direct.text_index.initialized()),
-            _ => opened(|direct| {
-                direct.is_filtered.load(Ordering::Relaxed) || direct.key_btree.initialized()
-            }),
-        }
+    /// Returns whether an index of the same column has been used. Further columns of an index are only carried with it.
+    fn is_in_use(&self, index: &IndexMetadata) -> bool {
+        let fields = &self.dataset().schema().fields;
+        let position = fields.iter().position(|field| index.fields.first() == Some(&field.id));
+        position.is_some_and(|position| self.direct_of(position).is_used())
     }
 
     async fn load_files(&self, names: &[String]) -> lance::Result<Vec<TableFile>> {

@@ -68,7 +68,8 @@ pub async fn ingest(
         }
         (Ok(_), Some(fault)) => return Err(fault),
     };
-    let table = Table::new(Arc::clone(lake.opener()), canonical, None, dataset.clone()).await?;
+    let opener = Arc::clone(lake.opener());
+    let table = Table::new(opener, canonical, None, dataset.clone(), None).await?;
     let key = options.key.as_deref().or(table.key_column());
     // A new table has the key in its schema already. The configuration of an existing table may name another key, which
     // would take precedence.

@@ -4,7 +4,8 @@
 //! An index is opened once per version and column, and only if it can be searched without the scanner (`coverage.rs`,
 //! `vector/open_partitions.rs` and `keys/sole_segment.rs` decide). Other searches go through the scanner.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::OnceCell;
 
@@ -22,6 +23,25 @@ pub(crate) struct DirectIndexes {
     pub key_btree: OnceCell<Option<KeyBtree>>,
     /// Whether a failure to open `key_btree` was logged. Opening is retried, but its failure is logged only once.
     pub key_btree_failed: AtomicBool,
-    /// Whether a filter on the column was planned by scalar indexes.
-    pub is_filtered: AtomicBool,
+    /// Whether the column's indexes are in use. Shared with the versions before and after (`Table::newer`), since a
+    /// version may be replaced before anybody searches it.
+    is_used: Arc<AtomicBool>,
+}
+
+impl DirectIndexes {
+    /// Returns the indexes of the same column in the next version, none of which is open yet.
+    pub fn of_next_version(&self) -> Self {
+        Self { is_used: Arc::clone(&self.is_used), ..Self::default() }
+    }
+
+    /// Notes that a search, a filter or a look-up uses an index of the column.
+    pub fn note_use(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a search, a filter or a look-up has used an index of the column, in this version or in one that
+    /// it followed.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
 }

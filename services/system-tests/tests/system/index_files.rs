@@ -340,16 +340,21 @@ async fn indexed(s3: &S3) -> (Lake, IndexRequest) {
     (lake, vector)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
-    let Some(s3) = S3::start(false).await else { return };
-    let (lake, vector) = indexed(&s3).await;
-    let cluster = Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
+/// Serves the table. The query node looks for new versions only when a test tells it to.
+async fn serve_unfollowed(s3: &S3) -> Cluster {
+    Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
         io.storage = s3.options();
         query.storage = s3.options();
         query.refresh_interval = Duration::from_secs(3600);
     })
-    .await;
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
+    let Some(s3) = S3::start(false).await else { return };
+    let (lake, vector) = indexed(&s3).await;
+    let cluster = serve_unfollowed(&s3).await;
     warm_rows(&cluster).await;
     let asked = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
     let before = cluster.client.search(asked.clone()).await.unwrap();
@@ -364,6 +369,31 @@ async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_se
     assert_eq!(synsets(&after.rows)[0], synsets(&before.rows)[0]);
     assert_eq!(store_reads(&cluster.io).await, opened, "the drives have the new index");
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_an_index_in_use_are_read_ahead_though_nobody_searched_the_version_before() {
+    let Some(s3) = S3::start(false).await else { return };
+    let (lake, vector) = indexed(&s3).await;
+    let scalar = IndexRequest::Scalar { column: "domain".into() };
+    build_index(&lake, URI, &scalar, |_| {}).await.unwrap();
+    let near = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
+    let filtered = SearchRequest { by: None, filter: "domain = 43".into(), ..near.clone() };
+    for (index, asked) in [(vector, near), (scalar, filtered)] {
+        let cluster = serve_unfollowed(&s3).await;
+        cluster.client.search(asked).await.unwrap();
+        assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
+
+        // Nobody searches the version that has only more rows.
+        let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
+        ingest(&lake, &[sample()], URI, &append, |_| {}).await.unwrap();
+        cluster.query.refresh().await;
+        build_index(&lake, URI, &index, |_| {}).await.unwrap();
+        cluster.query.refresh().await;
+        let filled = warm(&cluster, &[]).await.unwrap();
+        assert_eq!(filled.extents_found, filled.extents_total, "the drives have the new index");
+        cluster.stop().await;
+    }
 }
 
 /// Returns the names of the index files of a version, and the number of their blocks.

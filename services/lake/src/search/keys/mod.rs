@@ -171,6 +171,7 @@ impl Table {
         // Boxed, since the state of this future is large and every look-up would carry it.
         let open = || {
             let open = async {
+                direct.note_use();
                 self.note_file_sizes().await?;
                 let dataset = self.dataset();
                 let Some(segment) = KeyBtree::find(dataset, position).await? else {

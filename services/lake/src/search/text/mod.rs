@@ -232,8 +232,9 @@ impl Table {
         if !is_text(self.stored_schema().field(position).data_type()) {
             return Ok(Err(PlanReason::ListsOfText));
         }
-        let cell = &self.direct_of(position).text_index;
+        let direct = self.direct_of(position);
         let check = async {
+            direct.note_use();
             let indexes = self.indexes().await?;
             let mut of_column = indexes.iter().filter(|it| it.is_text() && it.columns == [column]);
             match (of_column.next(), of_column.next()) {
@@ -241,7 +242,8 @@ impl Table {
                 _ => Ok(Err(PlanReason::SeveralIndexes)),
             }
         };
-        let checked = cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await?;
+        let check = || self.on_own_runtime(check.boxed());
+        let checked = direct.text_index.get_or_try_init(check).await?;
         Ok(checked.as_ref().map_err(|reason| *reason))
     }
 

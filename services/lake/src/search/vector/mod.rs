@@ -301,8 +301,10 @@ impl Table {
         column: &str,
     ) -> Result<&std::result::Result<Partitions, PlanReason>> {
         let position = self.column_position(column)?;
+        let direct = self.direct_of(position);
         // Runs once per version. Boxed, because the state of this future is large and every search would carry it.
         let open = async {
+            direct.note_use();
             match self.stored_schema().field(position).data_type() {
                 DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
                 _ => return Ok(Err(PlanReason::NotFloats)),
@@ -312,8 +314,7 @@ impl Table {
                 None => Ok(Err(PlanReason::Unindexed)),
             }
         };
-        let cell = &self.direct_of(position).partitions;
-        cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await
+        direct.partitions.get_or_try_init(|| self.on_own_runtime(open.boxed())).await
     }
 
     /// Returns the index on the vectors of `column`, if it has one. Errors: those of the store.
