@@ -150,13 +150,14 @@ impl Table {
     }
 
     /// Has the cache of files fill the files of index segments that this version has, and the earlier version `before`
-    /// has not, of the columns whose indexes are in use: a search, a filter or a look-up has used one, in this version or
-    /// in one that it followed ([`newer`](Self::newer)).
+    /// has not. With `of_all`, it fills those of all columns. Otherwise, it fills those of the columns whose indexes are in
+    /// use: a search, a filter or a look-up has used one, in this version or in one that it followed
+    /// ([`newer`](Self::newer)).
     ///
     /// Errors: those of the store.
-    pub async fn fill_new_index_files(&self, before: &Self) -> Result<()> {
+    pub async fn fill_new_index_files(&self, before: &Self, of_all: bool) -> Result<()> {
         let Some(cache) = self.file_cache() else { return Ok(()) };
-        let new = self.caught(self.new_index_files(before)).await?;
+        let new = self.caught(self.new_index_files(before, of_all)).await?;
         let fill = |file: &TableFile| {
             let (path, bytes) = (file.path.clone(), file.bytes.unwrap_or_default());
             async move { cache.fill(self.canonical_uri(), &path, bytes).await }
@@ -166,12 +167,12 @@ impl Table {
         Ok(())
     }
 
-    async fn new_index_files(&self, before: &Self) -> lance::Result<Vec<TableFile>> {
+    async fn new_index_files(&self, before: &Self, of_all: bool) -> lance::Result<Vec<TableFile>> {
         let known = before.dataset().load_indices().await?;
         let mut files = Vec::new();
         for index in self.dataset().load_indices().await?.iter() {
             let is_known = known.iter().any(|it| it.uuid == index.uuid);
-            if !is_known && self.is_in_use(index) {
+            if !is_known && (of_all || self.is_in_use(index)) {
                 self.add_files_of(index, &mut files).await?;
             }
         }

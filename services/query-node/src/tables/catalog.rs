@@ -495,11 +495,10 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
-                        if entry.config.warm_indexes {
-                            entry.load_new_indexes(&open, NEW_VERSION_PATIENCE).await;
-                        } else if !is_reopened {
-                            // If the table's data is gone, there is nothing to prepare from.
-                            entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await;
+                        match is_reopened {
+                            false => entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await,
+                            // The data of the version before is gone: there is nothing to prepare from.
+                            true => entry.load_new_indexes(&open, NEW_VERSION_PATIENCE).await,
                         }
                         let new = open.table.clone();
                         entry.replace_version(&current, open);

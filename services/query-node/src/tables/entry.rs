@@ -268,8 +268,13 @@ impl Entry {
 
     /// Prepares `open`, which is about to replace `before`: waits until the key index covers it, and until the I/O nodes
     /// have the new files of its indexes; for at most `patience`, and only until a caller waits for the latest version.
+    /// If the table's configuration asks for it, waits in the same way until its indexes are loaded.
     pub async fn prepare(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
         let filled = self.fill_new_files(before, open);
+        if self.config.warm_indexes {
+            // The load ends with the wait, and the I/O nodes still fill what it has not read.
+            return self.load_new_indexes(open, patience).await;
+        }
         let prepared = self.unless_awaited(join(filled, runs_of(before, open)));
         if tokio::time::timeout(patience, prepared).await.is_err() {
             let (table, version) = (&self.name, open.version());
@@ -278,14 +283,15 @@ impl Entry {
         }
     }
 
-    /// Has the I/O nodes read the new files of the indexes in use. They go on if the result is dropped, until the next
-    /// version is prepared or the table is closed.
+    /// Has the I/O nodes read the new files of the indexes in use, or of all indexes if the configuration asks to load
+    /// them. They go on if the result is dropped, until the next version is prepared or the table is closed.
     fn fill_new_files(&self, before: &OpenTable, open: &OpenTable) -> JoinHandle<()> {
         // Includes what the last fill has not finished.
         let unfilled = self.end_fill().unwrap_or_else(|| before.table.clone());
         let (new, before, name) = (open.table.clone(), unfilled.clone(), self.name.clone());
+        let of_all = self.config.warm_indexes;
         let fill = tokio::spawn(async move {
-            if let Err(error) = new.fill_new_index_files(&before).await {
+            if let Err(error) = new.fill_new_index_files(&before, of_all).await {
                 warn!(table = name, "the files of new indexes can't be read ahead of use: {error}");
             }
         });

@@ -34,7 +34,7 @@ async fn until(cluster: &Cluster, names: &[&str]) {
         let listed: Vec<_> =
             cluster.client.tables().await.unwrap().into_iter().map(|it| it.name).collect();
         let wanted = format!("\"tables\":{names:?}").replace(", ", ",");
-        let shown = http(cluster, "GET", "/v1/table/").await;
+        let shown = http(cluster, "GET", "/v1/table/", "").await;
         if listed == names && shown.contains(&wanted) {
             return;
         }
@@ -46,11 +46,11 @@ async fn until(cluster: &Cluster, names: &[&str]) {
     }
 }
 
-/// Sends a plain HTTP request to the query node, and returns the answer.
-async fn http(cluster: &Cluster, method: &str, path: &str) -> String {
+/// Sends a plain HTTP request to the query node, and returns the answer. Each of `headers` ends with a line break.
+pub async fn http(cluster: &Cluster, method: &str, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(cluster.query.local_addr()).await.unwrap();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -102,7 +102,7 @@ async fn a_table_that_is_written_into_a_folder_is_served_by_both_tiers() {
     warm(&cluster.client, "words").await;
     assert_eq!(get(&cluster.client, "words").await.unwrap(), 1);
     assert_eq!((from_table(&cluster.io[0]).await, cluster.query.fallback_rows()), (0, 0));
-    let counted = http(&cluster, "POST", "/v1/table/words/count_rows/").await;
+    let counted = http(&cluster, "POST", "/v1/table/words/count_rows/", "").await;
     assert!(counted.starts_with("HTTP/1.1 200") && counted.ends_with("6927"), "{counted}");
 
     // The I/O node serves no table outside the folder.
@@ -227,7 +227,7 @@ async fn a_table_in_a_namespace_in_s3_is_served_by_both_tiers() {
     warm(&cluster.client, "eu$words").await;
     assert_eq!(get(&cluster.client, "eu$words").await.unwrap(), 1);
     assert_eq!((from_table(&cluster.io[0]).await, cluster.query.fallback_rows()), (0, 0));
-    let described = http(&cluster, "POST", "/v1/table/eu$words/describe/").await;
+    let described = http(&cluster, "POST", "/v1/table/eu$words/describe/", "").await;
     assert!(described.contains(r#""namespace":["eu"]"#), "{described}");
     cluster.stop().await;
 }

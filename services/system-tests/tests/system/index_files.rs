@@ -17,6 +17,7 @@ use wire::query::{IndexFiles, SearchRequest, TakeRequest, Text, WarmProgress, Wa
 use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, Io, client_of, member, sample, soon};
+use crate::folders::http;
 use crate::store::S3;
 use crate::words::{by_vector, search, synsets, warm as warm_rows, words};
 
@@ -341,11 +342,12 @@ async fn indexed(s3: &S3) -> (Lake, IndexRequest) {
 }
 
 /// Serves the table. The query node looks for new versions only when a test tells it to.
-async fn serve_unfollowed(s3: &S3) -> Cluster {
+async fn serve_unfollowed(s3: &S3, warm_indexes: bool) -> Cluster {
     Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
         io.storage = s3.options();
         query.storage = s3.options();
         query.refresh_interval = Duration::from_secs(3600);
+        query.tables.get_mut("words").unwrap().warm_indexes = warm_indexes;
     })
     .await
 }
@@ -354,7 +356,7 @@ async fn serve_unfollowed(s3: &S3) -> Cluster {
 async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
     let Some(s3) = S3::start(false).await else { return };
     let (lake, vector) = indexed(&s3).await;
-    let cluster = serve_unfollowed(&s3).await;
+    let cluster = serve_unfollowed(&s3, false).await;
     warm_rows(&cluster).await;
     let asked = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
     let before = cluster.client.search(asked.clone()).await.unwrap();
@@ -380,7 +382,7 @@ async fn the_files_of_an_index_in_use_are_read_ahead_though_nobody_searched_the_
     let near = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
     let filtered = SearchRequest { by: None, filter: "domain = 43".into(), ..near.clone() };
     for (index, asked) in [(vector, near), (scalar, filtered)] {
-        let cluster = serve_unfollowed(&s3).await;
+        let cluster = serve_unfollowed(&s3, false).await;
         cluster.client.search(asked).await.unwrap();
         assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
 
@@ -418,6 +420,30 @@ async fn blocks(io: &[Io]) -> u64 {
             .sum::<u64>();
     }
     blocks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_warm_indexes_new_files_are_read_ahead_though_a_caller_waits_for_their_version() {
+    let Some(s3) = S3::start(false).await else { return };
+    let (lake, vector) = indexed(&s3).await;
+    let cluster = serve_unfollowed(&s3, true).await;
+    cluster.query.ready().await;
+    assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
+    let old_blocks = blocks(&cluster.io).await;
+    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    let version = lake.open(URI).await.unwrap().version();
+    let (_, new_blocks) = index_files(&lake, version).await;
+
+    // For this caller, the version is served before its indexes are loaded. Nobody searches it.
+    let headers = format!("x-lancedb-min-version: {version}\r\n");
+    let counted = http(&cluster, "POST", "/v1/table/words/count_rows/", &headers).await;
+    assert!(counted.starts_with("HTTP/1.1 200"), "{counted}");
+    let until = soon();
+    while blocks(&cluster.io).await < old_blocks + new_blocks {
+        assert!(tokio::time::Instant::now() < until, "the blocks are not there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
