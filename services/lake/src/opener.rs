@@ -31,6 +31,7 @@ use crate::search::AllowLists;
 use crate::store::{
     FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, count, registry,
 };
+use crate::table::deleted::LoadedDeletions;
 
 /// The cache of allow-lists gets `index_cache_bytes` divided by this number. The list of a filter takes up to a quarter
 /// of a byte for each row of its table. Of the default of 1 GiB, the lists get 128 MiB, which holds those of five
@@ -59,6 +60,7 @@ pub(crate) struct Opener {
     index_cache_bytes: u64,
     metadata_cache_bytes: u64,
     allow_lists: AllowLists,
+    loaded_deletions: LoadedDeletions,
     /// The base paths that may be resolved at the same time.
     base_permits: Arc<Semaphore>,
     /// The number of [`Table`](crate::Table)s that have been made, which is the next one's `open_id`.
@@ -106,6 +108,7 @@ impl Opener {
             index_cache_bytes: index_cache_bytes as u64,
             metadata_cache_bytes: options.metadata_cache_bytes as u64,
             allow_lists: AllowLists::new(allow_list_bytes as u64),
+            loaded_deletions: LoadedDeletions::default(),
             base_permits: Arc::new(Semaphore::new(BASES_RESOLVED_MAX)),
             opened: AtomicU64::new(0),
         }
@@ -275,6 +278,11 @@ impl Opener {
     /// The allow-lists of all tables.
     pub(crate) fn allow_lists(&self) -> &AllowLists {
         &self.allow_lists
+    }
+
+    /// The deletion files that open versions of all tables have loaded.
+    pub(crate) fn loaded_deletions(&self) -> &LoadedDeletions {
+        &self.loaded_deletions
     }
 
     /// Returns a number that no other table of this opener has.

@@ -26,13 +26,14 @@ use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
 use lance_core::cache::LanceCache;
 use lance_core::datatypes::{Field, Schema as LanceSchema, format_field_path};
+use lance_table::io::deletion::relative_deletion_file_path;
 use object_store::path::Path;
 use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use self::base_paths::{folder_in_table, place_of, with_canonical_bases};
-use self::deleted::deleted_rows;
+use self::deleted::{DeletionFileId, deleted_rows};
 use self::fragment::file_identity;
 use self::index_info::IndexInfo;
 use self::part::Part;
@@ -267,7 +268,9 @@ impl Table {
     /// The identity of the data files of `field` in the fragment at `position`.
     fn identity_at(&self, position: usize, field: &Field) -> String {
         let Inner { uri, dataset, fragments, .. } = &*self.inner;
-        file_identity(fragments[position].metadata(), field, |file| place_of(uri, dataset, file))
+        file_identity(fragments[position].metadata(), field, |file| {
+            place_of(uri, dataset, file.base_id, &file.path)
+        })
     }
 
     /// Returns whether the version has `fragment` with a column whose data files have this identity, whatever the
@@ -280,18 +283,29 @@ impl Table {
         self.identity_at(at, field) == identity
     }
 
-    /// Returns the deleted rows of `fragment`. The first call reads them from the store. Errors: `FragmentNotFound`,
-    /// and those of the store.
+    /// Returns the deleted rows of `fragment`. The first call reads them from the store, unless an open version has
+    /// loaded the same deletion file. Errors: `FragmentNotFound`, and those of the store.
     pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
         let at = self.position(fragment)?;
-        let load = async {
-            let vector = self.inner.fragments[at].get_deletion_vector().await;
-            vector.map(|vector| Arc::new(deleted_rows(vector.as_deref())))
-        };
         self.inner.deleted[at]
-            .get_or_try_init(|| self.on_own_runtime(self.caught(load).boxed()))
+            .get_or_try_init(|| self.on_own_runtime(self.caught(self.load_deleted(at)).boxed()))
             .await
             .cloned()
+    }
+
+    async fn load_deleted(&self, position: usize) -> lance::Result<Arc<DeletedRows>> {
+        let Inner { opener, uri, dataset, fragments, .. } = &*self.inner;
+        let fragment = &fragments[position];
+        let Some(file) = &fragment.metadata().deletion_file else { return Ok(Arc::default()) };
+        let path = relative_deletion_file_path(fragment.metadata().id, file);
+        let file = DeletionFileId::new(uri, &place_of(uri, dataset, file.base_id, &path));
+        if let Some(rows) = opener.loaded_deletions().get(&file) {
+            return Ok(rows);
+        }
+        let vector = fragment.get_deletion_vector().await?;
+        let rows = Arc::new(deleted_rows(vector.as_deref()));
+        opener.loaded_deletions().insert(file, &rows);
+        Ok(rows)
     }
 
     /// Returns the deleted rows of `fragment` if they have been loaded.

@@ -18,7 +18,7 @@ telemetry::metrics! {
     CACHE_FAILURES = Counter "bireme.store.cache_failures" "{request}" [] "Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked";
     SAVED = Counter "bireme.store.saved" "{USD}" [] "The price of the reads in `bireme.store.avoided` at the list prices of S3, had a store answered them, in dollars";
     VERSIONS = Counter "bireme.store.versions" "{version}" [] "Versions of tables in object stores that were opened: those that the node switched to, and those that requests asked for";
-    VERSION_READS = Counter "bireme.store.version_reads" "{request}" [] "Reads of the files that belong to a version: its manifest, its transaction and deletions. Deletions are read when they are first needed, and again only if they changed or the metadata cache evicted them. The index files of a new version are not counted: those that I/O nodes have cost no request";
+    VERSION_READS = Counter "bireme.store.version_reads" "{request}" [] "Reads of the files that belong to a version: its manifest, its transaction and deletions. A deletion file is read when it is first needed, and again only if no open version has loaded it and the metadata cache has evicted it. The index files of a new version are not counted: those that I/O nodes have cost no request";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
     CACHE_HITS = Counter "bireme.lake.cache.hits" "{entry}" ["cache"] "Requested entries that were in the cache";

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use lance::Dataset;
-use lance_table::format::DataFile;
 use object_store::path::Path;
 use tables::TableUri;
 
@@ -98,18 +97,23 @@ pub(crate) fn data_folder(dataset: &Dataset, base_id: Option<u32>) -> Option<Pat
     Some(if base.is_dataset_root { path.join("data") } else { path })
 }
 
-/// Returns a name for the place of a data file. In all versions of all branches of the table at `uri`, equal names mean
-/// the same file.
-pub(crate) fn place_of(uri: &TableUri, dataset: &Dataset, file: &DataFile) -> String {
-    if let Some(folder) = folder_in_table(uri, dataset, file.base_id) {
-        return format!("{folder}{}", file.path);
+/// Returns a name for the place of the data or deletion file that the manifest names by `base_id` and `path`. In all
+/// versions of all branches of the table at `uri`, equal names mean the same file.
+pub(crate) fn place_of(
+    uri: &TableUri,
+    dataset: &Dataset,
+    base_id: Option<u32>,
+    path: &str,
+) -> String {
+    if let Some(folder) = folder_in_table(uri, dataset, base_id) {
+        return format!("{folder}{path}");
     }
-    let id = file.base_id.unwrap_or_default();
+    let id = base_id.unwrap_or_default();
     // A branch may use the same number as the main branch for another base path.
     let base = dataset.manifest.branch.as_ref().and_then(|_| dataset.manifest.base_paths.get(&id));
     match base {
-        Some(base) => format!("{}/{}", base.path, file.path),
-        None => format!("{id}/{}", file.path),
+        Some(base) => format!("{}/{path}", base.path),
+        None => format!("{id}/{path}"),
     }
 }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatchIterator;
 use arrow::datatypes::{DataType, Field, Schema};
-use lake::{BranchName, LakeError, Table, VersionInfo};
+use lake::{BranchName, Lake, LakeError, LakeOptions, Table, VersionInfo};
 use lance::Dataset;
 use lance::dataset::{NewColumnTransform, WriteMode, WriteParams};
 use tables::Table as _;
 use wire::Reason;
 
 use crate::fixture::{
-    KINDS, PLAIN, TablePlace, is_deleted, lake, modern_kinds, rows, search_vector, write,
-    write_with_history,
+    KINDS, PLAIN, STABLE_IDS, TablePlace, is_deleted, lake, modern_kinds, rows, search_vector,
+    write, write_with_history,
 };
 
 #[tokio::test]
@@ -38,6 +38,63 @@ async fn a_table_knows_its_metadata() {
         assert!(table.fragment(3).is_none());
         let columns: Vec<_> = table.schema().fields().iter().map(|it| it.name().as_str()).collect();
         assert_eq!(columns, ["id", "name", "text", "vector", "added"]);
+    }
+}
+
+#[tokio::test]
+async fn a_version_reads_only_deletion_files_that_no_open_version_has_loaded() {
+    for kind in [PLAIN, STABLE_IDS] {
+        let place = TablePlace::new();
+        let mut main = write_with_history(&place.uri(), kind).await;
+        let first = main.version_id();
+        let mut exp = main.create_branch("exp", first, None).await.unwrap();
+        let files = std::fs::read_dir(place.file("table/_deletions")).unwrap();
+        let of_first: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        assert_eq!(of_first.len(), 3, "{kind:?}: each fragment has a file");
+        main.delete("id = 5").await.unwrap();
+        exp.delete("id = 305").await.unwrap();
+
+        // A cache that keeps nothing.
+        let lake = Lake::new(LakeOptions { metadata_cache_bytes: 1, ..Default::default() });
+        let before = lake.open_version(&place.uri(), first).await.unwrap();
+        for fragment in 0..3 {
+            before.deleted(fragment).await.unwrap();
+        }
+        // To read one of them would fail.
+        of_first.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        let main = lake.open(&place.uri()).await.unwrap();
+        let name = BranchName::of_request("exp").unwrap();
+        let exp = lake.open_branch(main.canonical_uri(), name.as_ref()).await.unwrap();
+        for (table, also) in [(&main, 5), (&exp, 305)] {
+            for (fragment, ids) in [(0, 0..300), (1, 300..500), (2, 500..600)] {
+                let deleted = table.deleted(fragment).await.unwrap();
+                for (offset, id) in ids.enumerate() {
+                    let expected = is_deleted(id) || id == also;
+                    assert_eq!(deleted.contains(offset as u32), expected, "{table:?} {id}");
+                }
+            }
+        }
+        drop((before, main, exp));
+        let again = lake.open(&place.uri()).await.unwrap();
+        assert!(again.deleted(0).await.unwrap().contains(5));
+        let unread = again.deleted(1).await;
+        assert!(unread.is_err(), "{kind:?}: no open version has it");
+    }
+}
+
+#[tokio::test]
+async fn a_recreated_table_has_deleted_rows_of_its_own() {
+    let (place, lake) = (TablePlace::new(), lake());
+    // The versions stay open.
+    let mut tables = Vec::new();
+    for (filter, expected) in [("id < 10", 0..10), ("id >= 90", 90..100)] {
+        let mut dataset = write(&place.uri(), &[rows(0, 100)], PLAIN).await;
+        dataset.delete(filter).await.unwrap();
+        let table = lake.open(&place.uri()).await.unwrap();
+        let deleted = table.deleted(0).await.unwrap();
+        assert!((0..100).all(|row| deleted.contains(row) == expected.contains(&row)), "{filter}");
+        tables.push(table);
+        std::fs::remove_dir_all(place.uri()).unwrap();
     }
 }
 
