@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use address::{ChunkRows, ExtentKey, PackKey, RowAddr, TableTag};
 use arrow_schema::{DataType, FieldRef};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryFutureExt, TryStreamExt};
 use pack::{PackError, PackLayout, plan_packs};
 use placement::chunk_rows;
 use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUri};
+use wire::Fault;
 
 use crate::error::NodeError;
 
-/// The maximum number of deletion vectors that are read at the same time when a table is opened. Sixteen are an eighth
-/// of the requests that a node may have in flight to a store by default (`requests_max`), so most are left to other
-/// tables.
-const DELETIONS_LOADING_MAX: usize = 16;
+/// The maximum number of deletion vectors that are read at the same time when a table is opened. Its rows wait for all
+/// of them: for 2,000 at 30 ms a request, 0.9 s. Sixty-four are half of the requests that a node may have in flight to a
+/// store by default (`requests_max`), so the other half is left to other tables.
+const DELETIONS_LOADING_MAX: usize = 64;
 
 /// One version of a table. Immutable, and shared by all cores.
 pub struct OpenTable {
@@ -89,7 +90,7 @@ impl Pack {
 }
 
 impl OpenTable {
-    /// Plans the packs of `table`, reads the deletion vectors of all fragments, and derives the keys of their packs.
+    /// Plans the packs of `table`, loads the deletion vectors of all fragments, and derives the keys of their packs.
     ///
     /// # Errors
     /// An error of the store; a column whose type cannot be packed (Lance stores no such types); a pack whose rows have
@@ -123,16 +124,12 @@ impl OpenTable {
                 Pack::new(&fields, is_blob).map_err(NodeError::from)
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
-        let ids: Vec<u32> = table.fragments().iter().map(|fragment| fragment.id).collect();
+        let ids = table.fragments().iter().map(|fragment| fragment.id).collect();
         let load = |id| {
             let table = Arc::clone(&table);
             async move { table.deleted(id).await }
         };
-        let deleted: Vec<Arc<DeletedRows>> = futures::stream::iter(ids)
-            .map(load)
-            .buffered(DELETIONS_LOADING_MAX)
-            .try_collect()
-            .await?;
+        let deleted = load_deletions(ids, load).await?;
         let fragments = table
             .fragments()
             .iter()
@@ -223,6 +220,22 @@ impl OpenFragment {
     }
 }
 
+/// Loads the deleted rows of each of the fragments `ids` by `load`, and returns them in the order of `ids`.
+async fn load_deletions<L: Future<Output = Result<Arc<DeletedRows>, Fault>>>(
+    ids: Vec<u32>,
+    load: impl Fn(u32) -> L,
+) -> Result<Vec<Arc<DeletedRows>>, Fault> {
+    // Unordered, so that a slow answer holds up no other request.
+    let mut loaded: Vec<(usize, Arc<DeletedRows>)> =
+        futures::stream::iter(ids.into_iter().enumerate())
+            .map(|(at, id)| load(id).map_ok(move |deleted| (at, deleted)))
+            .buffer_unordered(DELETIONS_LOADING_MAX)
+            .try_collect()
+            .await?;
+    loaded.sort_unstable_by_key(|&(at, _)| at);
+    Ok(loaded.into_iter().map(|(_, deleted)| deleted).collect())
+}
+
 /// Returns the tag of the table at `uri`, or of a table's files.
 pub fn table_tag(uri: &TableUri) -> TableTag {
     let hash = blake3::hash(uri.as_str().as_bytes());
@@ -271,7 +284,10 @@ fn pack_key(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use arrow_schema::Field;
+    use tokio::sync::Notify;
 
     use super::*;
 
@@ -280,6 +296,31 @@ mod tests {
             Arc::new(Field::new(data_type.to_string(), data_type.clone(), true))
         };
         Pack::new(&data_types.iter().map(field).collect::<Vec<_>>(), is_blob).unwrap()
+    }
+
+    /// The clock is paused, so the time limit has passed as soon as no request can continue.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_deletion_file_holds_up_no_other() {
+        const FILES: u32 = 1000;
+        let last = Arc::new(Notify::new());
+        // The first answer arrives only after the last request.
+        let load = |id: u32| {
+            let last = Arc::clone(&last);
+            async move {
+                if id == 0 {
+                    last.notified().await;
+                }
+                if id == FILES - 1 {
+                    last.notify_one();
+                }
+                let deleted: DeletedRows = std::iter::once(id).collect();
+                Ok(Arc::new(deleted))
+            }
+        };
+        let loaded = load_deletions((0..FILES).collect(), load);
+        let loaded = tokio::time::timeout(Duration::from_secs(60), loaded).await.unwrap().unwrap();
+        assert_eq!(loaded.len(), FILES as usize);
+        assert!((0..FILES).zip(&loaded).all(|(id, deleted)| deleted.contains(id)));
     }
 
     #[test]
