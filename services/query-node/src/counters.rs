@@ -160,6 +160,7 @@ pub struct ShardMetrics {
     pub failures: Vec<AtomicU64>,
     /// Requests that the access policy refused, by cause, in the order of [`QueryError::refusals`].
     pub refusals: Vec<AtomicU64>,
+    /// Short rpcs in progress. Each request of a GetStream counts, and each group of batches of a Lookup.
     pub under_way: AtomicU64,
     pub stages: [Histogram; STAGES],
     pub searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
@@ -210,6 +211,11 @@ impl ShardMetrics {
     /// Removes an rpc that has ended, with or without an answer, from the work in progress.
     pub fn finished(&self, rpc: Rpc) {
         self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
+    }
+
+    /// Returns whether more than one short rpc is in progress on the core.
+    pub fn are_several_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 1
     }
 
     /// Records an rpc that its caller cancelled.

@@ -2,8 +2,9 @@
 //! look-up and a fetch. A request is a Get, or a group of batches of one Lookup stream.
 //!
 //! The first request to arrive yields once, so that all tasks that are ready run, and then takes the requests that have
-//! arrived meanwhile. So requests that are ready when the core polls its tasks leave together, a lone request leaves at
-//! once, and nothing waits for a timer.
+//! arrived meanwhile. So requests that are ready when the core polls its tasks leave together, and nothing waits for a
+//! timer. A request that is alone on its core does not yield: it lets the tasks run that are ready now, and leaves at
+//! once if none of them is a request.
 //!
 //! A request is gathered only with requests of the same grant and priority, because the order in the queues and the
 //! limits depend on these. The members of a group wait for each other. If the shared work fails, its error is not
@@ -12,7 +13,9 @@
 //! Only tasks wait here, which the core polls whether their clients read or not: a first request that is not polled
 //! would hold up all others of its core.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use address::RowAddr;
 use arrow_array::{Array, RecordBatch, UInt32Array};
@@ -27,7 +30,7 @@ use wire::{bytes_of_arrays, memory_of};
 
 use super::find::{Callers, UnreadKeys, find_for, find_readable, find_rows};
 use crate::call::Call;
-use crate::counters::Stage;
+use crate::counters::{ShardMetrics, Stage};
 use crate::error::Result;
 use crate::fetch::Cost;
 use crate::stages::Keys;
@@ -112,7 +115,10 @@ pub async fn find_gathered(
     call: &mut Call,
 ) -> Result<Gathered> {
     let state = Arc::clone(call.shard());
-    if keys.keys.len() <= REQUEST_KEYS_MAX && !call.is_observed() {
+    if keys.keys.len() <= REQUEST_KEYS_MAX
+        && !call.is_observed()
+        && others_are_under_way(&state.metrics).await
+    {
         let (answer, answered) = oneshot::channel();
         let waiting = WaitingRequest {
             table: Arc::clone(keys.open),
@@ -138,6 +144,31 @@ pub async fn find_gathered(
         return Ok(found.boxed().await?.into());
     }
     Ok(find_rows(&state, keys, wanted, Stage::Fetch, call).await?.into())
+}
+
+/// Returns whether the core has other requests under way than the one that calls this. If there are none yet, first
+/// lets the tasks run that are ready: they may be requests that arrived at the same time and have not begun.
+async fn others_are_under_way(metrics: &ShardMetrics) -> bool {
+    if !metrics.are_several_under_way() {
+        ready_tasks_first().await;
+    }
+    metrics.are_several_under_way()
+}
+
+/// Lets the core's tasks run that are ready now. After [`yield_now`], tokio also asks the kernel for events and looks
+/// at its timers before the task goes on.
+async fn ready_tasks_first() {
+    let mut have_run = false;
+    poll_fn(|cx| {
+        if have_run {
+            return Poll::Ready(());
+        }
+        have_run = true;
+        // The task goes to the end of the core's queue.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// A guard of the first request that waits. Dropping it starts the groups: after the request has yielded once, or when
@@ -215,9 +246,32 @@ impl Callers for SeveralRequests {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use arrow_array::{ArrayRef, Int64Array, StringArray};
+    use futures::future::{BoxFuture, join_all};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_lone_request_waits_for_ready_tasks_but_not_for_those_that_yield() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let task = |name: &'static str, first: BoxFuture<'static, ()>| {
+            let order = Arc::clone(&order);
+            tokio::spawn(async move {
+                first.await;
+                order.lock().unwrap().push(name);
+            })
+        };
+        join_all([
+            task("yields", yield_now().boxed()),
+            task("lone", ready_tasks_first().boxed()),
+            task("yields", yield_now().boxed()),
+            task("ready", async {}.boxed()),
+        ])
+        .await;
+        assert_eq!(*order.lock().unwrap(), ["ready", "lone", "yields", "yields"]);
+    }
 
     #[test]
     fn a_copy_has_only_its_own_rows() {
