@@ -121,6 +121,37 @@ async fn what_waits_at_the_same_moment_leaves_in_one_message() {
 }
 
 #[tokio::test]
+async fn a_batch_waits_for_those_of_other_tasks_only_while_the_node_has_some_to_answer() {
+    let node = Node::start(Settings::default());
+    let (client, projection) = client(&node, 1).await;
+    // The second fetch begins after all tasks that are ready have run.
+    let fetch_two = async || {
+        let second = async {
+            tokio::task::yield_now().await;
+            fetch(&client, &projection, 1..2).await
+        };
+        let fetched = tokio::join!(fetch(&client, &projection, 0..1), second);
+        assert_eq!((fetched.0.unwrap(), fetched.1.unwrap()), (vec![0], vec![1]));
+    };
+    fetch_two().await;
+    assert_eq!(node.seen().batches_of_messages, [1, 1]);
+    node.hold(true);
+    let messages =
+        async |count: usize| until(|| node.seen().batches_of_messages.len() == count).await;
+    let others = async {
+        messages(3).await;
+        let release = async {
+            messages(4).await;
+            node.hold(false);
+        };
+        tokio::join!(fetch_two(), release)
+    };
+    let (first, _) = tokio::join!(fetch(&client, &projection, 5..6), others);
+    assert_eq!(first.unwrap(), [5]);
+    assert_eq!(node.seen().batches_of_messages, [1, 1, 1, 2]);
+}
+
+#[tokio::test]
 async fn a_dropped_fetch_is_cancelled_on_the_node() {
     let node = Node::start(Settings::default());
     let (client, projection) = client(&node, 1).await;

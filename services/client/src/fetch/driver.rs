@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use endpoint::Endpoint;
-use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tracing::debug;
 use wire::fetch::fetch_request::Kind as RequestKind;
@@ -163,8 +163,7 @@ impl Driver {
                 }
                 command = self.commands.recv() => {
                     let Some(command) = command else { return End::Abandoned };
-                    ledger.admit(command);
-                    self.admit_waiting(ledger).await;
+                    self.admit_all(command, ledger).await;
                 }
                 permit = link.outgoing.reserve(), if ledger.has_message() => {
                     let Ok(permit) = permit else {
@@ -179,15 +178,16 @@ impl Driver {
         }
     }
 
-    /// Admits all commands that wait in the channel. First yields once, so that tasks that are ready to run can send
-    /// theirs, but waits for nothing else.
-    async fn admit_waiting(&mut self, ledger: &mut Ledger) {
-        tokio::task::yield_now().await;
-        loop {
-            match self.commands.try_recv() {
-                Ok(command) => ledger.admit(command),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
-            }
+    /// Admits `first` and all commands that wait in the channel. If the node has batches to answer, yields once in
+    /// between, so that tasks that are ready to run can send theirs, but waits for nothing else. If the node has none,
+    /// it would only be idle longer (as in Nagle's algorithm).
+    async fn admit_all(&mut self, first: Command, ledger: &mut Ledger) {
+        ledger.admit(first);
+        if ledger.outstanding_rows() > 0 {
+            tokio::task::yield_now().await;
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            ledger.admit(command);
         }
     }
 
