@@ -33,7 +33,7 @@ use crate::tables::Projection;
 pub async fn find_rows(
     state: &ShardState,
     keys: Keys<'_>,
-    wanted: &Projection,
+    wanted: &Arc<Projection>,
     fetch: Stage,
     call: &mut Call,
 ) -> Result<FoundRows> {
@@ -49,7 +49,7 @@ pub async fn find_rows(
 pub async fn find_readable(
     state: &ShardState,
     keys: Keys<'_>,
-    wanted: &Projection,
+    wanted: &Arc<Projection>,
     fetch: Stage,
     call: &mut Call,
 ) -> Result<(FoundRows, UnreadKeys)> {
@@ -129,7 +129,7 @@ impl Callers for OneCall<'_> {
 pub async fn find_for(
     state: &ShardState,
     keys: Keys<'_>,
-    wanted: &Projection,
+    wanted: &Arc<Projection>,
     context: RequestContext,
     callers: &mut impl Callers,
 ) -> Result<FoundRows> {
@@ -174,7 +174,7 @@ pub async fn find_for(
 pub async fn find_all_rows(
     state: &ShardState,
     keys: Keys<'_>,
-    wanted: &Projection,
+    wanted: &Arc<Projection>,
     fetch: Stage,
     extra: &mut ExtraRows,
     call: &mut Call,
@@ -235,18 +235,60 @@ async fn fetch_tries(
 }
 
 /// Returns the projection on the columns of `wanted` and the key column, and the position of the key column in it.
-fn with_key(keys: Keys<'_>, wanted: &Projection) -> Result<(Arc<Projection>, usize)> {
-    let mut columns = wanted.columns.clone();
-    let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
-        columns.push(keys.column.to_owned());
-        columns.len() - 1
-    });
-    Ok((keys.open.project(&columns)?, key_at))
+fn with_key(keys: Keys<'_>, wanted: &Arc<Projection>) -> Result<(Arc<Projection>, usize)> {
+    let columns = &wanted.columns;
+    if let Some(key_at) = columns.iter().position(|column| *column == keys.column) {
+        return Ok((Arc::clone(wanted), key_at));
+    }
+    let columns = [columns.as_slice(), &[keys.column.to_owned()]].concat();
+    Ok((keys.open.project(&columns)?, columns.len() - 1))
 }
 
 /// Returns the rows of all rounds, with the columns of `wanted` alone.
 fn finished(rounds: Rounds<'_>, wanted: &Projection) -> Result<FoundRows> {
     let found = rounds.finish()?;
+    if found.rows.num_columns() == wanted.columns.len() {
+        return Ok(found);
+    }
     let rows = found.rows.project(&(0..wanted.columns.len()).collect::<Vec<_>>())?;
     Ok(FoundRows { rows, ..found })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, RecordBatchIterator};
+    use lake::{Lake, LakeOptions};
+    use lance::Dataset;
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::key_index::KeyIndexes;
+    use crate::recall_curves::TableCurves;
+    use crate::tables::OpenTable;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_key_column_is_added_only_if_it_is_not_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3));
+        let rows = [("other", Arc::clone(&ids)), ("id", Arc::clone(&ids))];
+        let rows = RecordBatch::try_from_iter(rows).unwrap();
+        let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());
+        Dataset::write(reader, &uri, None).await.unwrap();
+        let lake = Lake::new(LakeOptions::default());
+        let table = lake.open(&uri).await.unwrap();
+        let indexes = KeyIndexes::new(1 << 20, Handle::current());
+        let curves = Arc::new(TableCurves::new("t", &[], Arc::default()));
+        let open = Arc::new(OpenTable::new("t", table, Some("id"), &indexes, &curves).unwrap());
+        let keys = Keys { open: &open, column: "id", keys: &ids };
+        let by_default = open.project(&[]).unwrap();
+        let (columns, key_at) = with_key(keys, &by_default).unwrap();
+        assert!(Arc::ptr_eq(&columns, &by_default));
+        assert_eq!(columns.columns, ["other", "id"]);
+        assert_eq!(key_at, 1);
+        let other = open.project(&["other".into()]).unwrap();
+        let (columns, key_at) = with_key(keys, &other).unwrap();
+        assert_eq!(columns.columns, ["other", "id"]);
+        assert_eq!(key_at, 1);
+    }
 }
