@@ -6,10 +6,12 @@ mod rows;
 mod sole_segment;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use address::RowAddr;
-use arrow::array::{ArrayRef, new_empty_array};
+use arrow::array::{ArrayRef, StringArray, new_empty_array};
+use arrow::datatypes::DataType;
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
@@ -107,9 +109,13 @@ impl Table {
     /// Errors: `ColumnNotFound`, `BadKey`.
     pub fn key_values(&self, column: &str, keys: &[String]) -> Result<ArrayRef> {
         let position = self.column_position(column)?;
+        let data_type = self.stored_schema().field(position).data_type();
+        if *data_type == DataType::Utf8 {
+            return Ok(Arc::new(StringArray::from_iter_values(keys)));
+        }
         let values = self.parse_keys(position, keys)?;
         if values.is_empty() {
-            return Ok(new_empty_array(self.stored_schema().field(position).data_type()));
+            return Ok(new_empty_array(data_type));
         }
         ScalarValue::iter_to_array(values).map_err(|error| self.blame(error.into()))
     }
