@@ -1,7 +1,8 @@
 //! The runs that cover one version of a table, and look-ups in them.
 
 use std::cell::RefCell;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -188,40 +189,7 @@ impl VersionFiles {
                 true
             }
         };
-        let (key_max, part_keys) = match wanted {
-            WantedRows::Lowest => (CANDIDATES_A_KEY_MAX, hashes.len().max(1)),
-            // One more than the maximum shows that there are too many.
-            WantedRows::All => (KEY_ROWS_MAX as u32 + 1, ALL_ROWS_PART_KEYS),
-        };
-        let mut found = Found::default();
-        let mut candidates =
-            Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
-        candidates.ends.reserve(hashes.len());
-        for part in hashes.chunks(part_keys) {
-            if wanted == WantedRows::All && candidates.rows.len() > BATCH_ROWS_MAX {
-                break;
-            }
-            coverage.set.lookup(part, pages, key_max, is_live, &mut found);
-            candidates.rows.reserve(found.rows().len());
-            let first = candidates.ends.len() as u32;
-            for (key, hash) in part.iter().enumerate() {
-                let start = candidates.rows.len();
-                if found.is_unread(key) {
-                    // Any row may have the key.
-                    candidates.cut.push(first + key as u32);
-                } else if found.has_more(key) && wanted == WantedRows::Lowest {
-                    candidates.cut.push(first + key as u32);
-                    candidates.rows.extend(lowest(&coverage.set, *hash, pages, is_live));
-                } else {
-                    candidates.rows.extend_from_slice(found.rows_of(key));
-                }
-                candidates.rows[start..].sort_unstable();
-                candidates.ends.push(candidates.rows.len() as u32);
-            }
-        }
-        // Keys that were not looked up have no rows.
-        candidates.ends.resize(hashes.len(), candidates.rows.len() as u32);
-        candidates
+        coverage.candidates(hashes, pages, wanted, is_live)
     }
 }
 
@@ -233,6 +201,60 @@ impl Coverage {
         let of_runs = set.runs().next().map(|run| run.hasher());
         let hasher = of_runs.or_else(|| set.paged().next().map(|run| run.hasher()));
         Self { set, hasher, uncovered: uncovered.into() }
+    }
+
+    /// Returns the rows that may have keys with these hashes. Rows for which `is_live` is false are left out. `pages` has
+    /// the pages that the look-up needs, except those that could not be read.
+    fn candidates(
+        &self,
+        hashes: &[u64],
+        pages: &Pages,
+        wanted: WantedRows,
+        is_live: impl Fn(RowAddr) -> bool,
+    ) -> Candidates {
+        let (key_max, part_keys) = match wanted {
+            WantedRows::Lowest => (CANDIDATES_A_KEY_MAX, hashes.len().max(1)),
+            // One more than the maximum shows that there are too many.
+            WantedRows::All => (KEY_ROWS_MAX as u32 + 1, ALL_ROWS_PART_KEYS),
+        };
+        let mut found = Found::default();
+        // The range in `candidates.rows` of the lowest rows with a hash. A key may occur many times in one look-up, and
+        // finding its lowest rows takes a step for each of its rows.
+        let mut lowest_of = HashMap::<u64, Range<usize>>::new();
+        let mut candidates =
+            Candidates { uncovered: Arc::clone(&self.uncovered), ..Default::default() };
+        candidates.ends.reserve(hashes.len());
+        for part in hashes.chunks(part_keys) {
+            if wanted == WantedRows::All && candidates.rows.len() > BATCH_ROWS_MAX {
+                break;
+            }
+            self.set.lookup(part, pages, key_max, &is_live, &mut found);
+            candidates.rows.reserve(found.rows().len());
+            let first = candidates.ends.len() as u32;
+            for (key, hash) in part.iter().enumerate() {
+                let start = candidates.rows.len();
+                if found.is_unread(key) {
+                    // Any row may have the key.
+                    candidates.cut.push(first + key as u32);
+                } else if found.has_more(key) && wanted == WantedRows::Lowest {
+                    candidates.cut.push(first + key as u32);
+                    match lowest_of.get(hash) {
+                        Some(rows) => candidates.rows.extend_from_within(rows.clone()),
+                        None => {
+                            candidates.rows.extend(lowest(&self.set, *hash, pages, &is_live));
+                            lowest_of.insert(*hash, start..candidates.rows.len());
+                        }
+                    }
+                } else {
+                    candidates.rows.extend_from_slice(found.rows_of(key));
+                }
+                candidates.rows[start..].sort_unstable();
+                candidates.ends.push(candidates.rows.len() as u32);
+            }
+        }
+        // Keys that were not looked up have no rows.
+        candidates.ends.resize(hashes.len(), candidates.rows.len() as u32);
+        candidates
     }
 
     /// Returns the hashes of keys. A null key gets the hash 0 and may have candidates, but no row turns out to have it.
@@ -271,5 +293,55 @@ fn lowest(
     match found.is_unread(0) {
         true => Vec::new(),
         false => lowest.into_inner().into_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use key_index::{KeyHashes, KeyType};
+
+    use super::*;
+
+    /// The hash of the first 100 rows of [`coverage`].
+    const FREQUENT: u64 = 1 << 63;
+
+    /// The hash of the last row of [`coverage`].
+    const RARE: u64 = 1 << 60;
+
+    fn coverage() -> Coverage {
+        let mut hashes = KeyHashes::with_capacity(101);
+        (0..100).for_each(|_| hashes.push(Some(FREQUENT)));
+        hashes.push(Some(RARE));
+        let files = vec![DataFile { path: "file".into(), fragment: 0, rows: 101 }];
+        let run = Run::build(7, KeyType::Integer, files.clone(), &hashes).unwrap();
+        Coverage::new(vec![Arc::new(run)], Vec::new(), &files)
+    }
+
+    #[test]
+    fn the_lowest_rows_of_a_key_are_searched_once_however_often_it_occurs() {
+        let coverage = coverage();
+        let look_up = |hashes: &[u64]| {
+            let seen = Cell::new(0);
+            let is_live = |_: RowAddr| {
+                seen.set(seen.get() + 1);
+                true
+            };
+            let found = coverage.candidates(hashes, &Pages::default(), WantedRows::Lowest, is_live);
+            (found, seen.get())
+        };
+        let (once, seen_once) = look_up(&[FREQUENT]);
+        let lowest = (0..CANDIDATES_A_KEY_MAX).map(|offset| RowAddr::new(0, offset));
+        let lowest: Vec<RowAddr> = lowest.collect();
+        assert_eq!((once.rows, once.ends, once.cut), (lowest.clone(), vec![16], vec![0]));
+
+        let (found, seen) = look_up(&[FREQUENT, RARE, FREQUENT, FREQUENT]);
+        let rare = vec![RowAddr::new(0, 100)];
+        let rows = [lowest.clone(), rare, lowest.clone(), lowest].concat();
+        assert_eq!((found.rows, found.ends), (rows, vec![16, 17, 33, 49]));
+        assert_eq!(found.cut, [0, 2, 3]);
+        // The rare key's row, and for each further occurrence of the frequent key one row more than the maximum.
+        assert_eq!(seen, seen_once + 1 + 2 * (CANDIDATES_A_KEY_MAX + 1));
     }
 }
