@@ -15,6 +15,13 @@ pub struct DataFile {
     pub rows: u32,
 }
 
+impl DataFile {
+    /// Returns the memory that the file takes in a run's list of files.
+    pub fn ram_bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<u32>() + self.path.len()
+    }
+}
+
 /// The data files of a run. A rank is a row's number among the rows of all files, in the order of the files.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -74,8 +81,7 @@ impl Files {
 
     /// Returns the memory that the list takes.
     pub fn ram_bytes(&self) -> usize {
-        let paths: usize = self.list.iter().map(|file| file.path.len()).sum();
-        size_of_val(&self.list[..]) + size_of_val(&self.starts[..]) + paths
+        self.list.iter().map(DataFile::ram_bytes).sum()
     }
 }
 

@@ -35,7 +35,7 @@ mod write_budget;
 pub use hashes::{each_hash, key_type};
 pub use key_column::{KeyColumn, data_files};
 pub use paged_file::{PagedHead, PagedReader, SPILL_PIECES_BYTES};
-pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together};
+pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together, split_into_runs};
 pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
 pub use run_writer::{KnownRuns, RunsSummary, write_runs, write_runs_beside};
 pub use write_budget::{RunWriteError, WriteBudget};

@@ -36,17 +36,28 @@ pub enum BuildError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
-/// Removes from `missing`, and returns, the files that get the next run together, newer ones first: up to
-/// [`ROWS_TOGETHER`] rows, or one file that has more.
-pub fn first_together(missing: &mut Vec<DataFile>) -> Vec<DataFile> {
+/// Sorts `missing`, newer files first, and returns the files of each run to build: up to [`ROWS_TOGETHER`] rows together,
+/// or one file that has more.
+pub fn split_into_runs(missing: &mut [DataFile]) -> impl Iterator<Item = &[DataFile]> {
     missing.sort_unstable_by_key(|file| std::cmp::Reverse(file.fragment));
-    let mut sum = 0;
-    let fits_together = |file: &&DataFile| {
-        sum += u64::from(file.rows);
-        sum <= ROWS_TOGETHER
-    };
-    let together = missing.iter().take_while(fits_together).count();
-    missing.drain(..together.max(1).min(missing.len())).collect()
+    let mut rest: &[DataFile] = missing;
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let fits_together = |file: &&DataFile| {
+            sum += u64::from(file.rows);
+            sum <= ROWS_TOGETHER
+        };
+        let together = rest.iter().take_while(fits_together).count();
+        let (files, others) = rest.split_at_checked(together.max(1))?;
+        rest = others;
+        Some(files)
+    })
+}
+
+/// Removes from `missing`, and returns, the files of the first run to build ([`split_into_runs`]).
+pub fn first_together(missing: &mut Vec<DataFile>) -> Vec<DataFile> {
+    let together = split_into_runs(missing).next().map_or(0, <[DataFile]>::len);
+    missing.drain(..together).collect()
 }
 
 /// Builds the run of `files`. Each file comes with a version of the table that has it. Reads the key column and hashes

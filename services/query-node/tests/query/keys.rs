@@ -20,10 +20,11 @@ use telemetry::TelemetryConfig;
 use wire::query::KeyIndex;
 
 use crate::all_rows::{all_rows, check_all_rows};
+use crate::key_runs::restarted;
 use crate::lookups::{of_rows, text_keys};
 use crate::node::{addresses, config, ids, names, serve_with};
 use crate::operate::metric;
-use crate::table::{FIRST, ROWS, TestTable, is_live, key, lake};
+use crate::table::{FIRST, ROWS, TestTable, is_live, key, lake, rows};
 
 /// The number of changes of a table.
 const STEPS: usize = 8;
@@ -413,6 +414,22 @@ async fn a_table_that_does_not_fit_stays_on_its_btree_and_says_so() {
     check_live(&client, ROWS + 10, |id| is_live(id) || id >= ROWS).await;
     assert_eq!(metric(&node, BY_INDEX).await, 0.0);
     assert_eq!(metric(&node, "bireme_query_key_index_usage_bytes").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_files_need_the_memory_of_the_run_that_they_share() {
+    let table = TestTable::nowhere();
+    let rows = rows(0..1_000);
+    let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());
+    let params = WriteParams { max_rows_per_file: 5, ..Default::default() };
+    let dataset = Dataset::write(reader, table.uri.as_str(), Some(params)).await.unwrap();
+    assert_eq!(dataset.count_fragments(), 200);
+    // The run takes 12 KiB, its list of files about 20 KiB, and building it 28 KiB more. Runs of one file each would
+    // take 800 KiB.
+    let (_node, client, index) = restarted(&table, ByteSize::kib(256)).await;
+    assert_eq!((index.runs, index.error.as_str()), (1, ""));
+    let (not_found, found) = get(&client, &[0, 999, 1_000].map(key)).await;
+    assert_eq!((not_found, ids(&found)), (vec![2], vec![0, 999]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

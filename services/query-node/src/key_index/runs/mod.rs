@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, covers_some, next_merge};
-use key_runs::{KeyColumn, ROWS_TOGETHER, RunFile, build_run, first_together};
+use key_runs::{KeyColumn, ROWS_TOGETHER, RunFile, build_run, first_together, split_into_runs};
 use lake::Table;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -441,7 +441,7 @@ impl TableRuns {
         // If a merge does not fit, runs can still be loaded and built.
         let mut full = next_merge(&facts, u64::MAX).map(|merge| self.full(merge.bytes));
         for version in &versions {
-            let missing = state.without_run(version);
+            let mut missing = state.without_run(version);
             if missing.is_empty() {
                 continue;
             }
@@ -453,7 +453,7 @@ impl TableRuns {
             if !self.is_looked_up() {
                 // The missing runs are built from the first look-up on. If there is no room for them, that is reported
                 // now.
-                if let Err(error) = self.check_room(&missing, 0) {
+                if let Err(error) = self.check_room(&mut missing, 0) {
                     full = full.or(Some(error));
                 }
                 continue;
@@ -488,14 +488,18 @@ impl TableRuns {
         let largest = missing.iter().map(rows).max().unwrap_or(0);
         let at_once = largest.max(all.min(ROWS_TOGETHER));
         let scratch = Run::build_bytes_of(at_once) - Run::ram_bytes_of(at_once);
-        self.check_room(&missing, scratch)?;
+        self.check_room(&mut missing, scratch)?;
         Ok(first_together(&mut missing))
     }
 
-    /// Checks that the runs of all `missing` files and `scratch` further bytes fit.
-    fn check_room(&self, missing: &[DataFile], scratch: u64) -> Result<(), RunError> {
-        let bytes = |file: &DataFile| Run::ram_bytes_of(u64::from(file.rows));
-        let needed = missing.iter().map(bytes).sum::<u64>() + scratch;
+    /// Checks that the runs of all `missing` files and `scratch` further bytes fit. Sorts the files.
+    fn check_room(&self, missing: &mut [DataFile], scratch: u64) -> Result<(), RunError> {
+        let bytes = |files: &[DataFile]| {
+            let rows = files.iter().map(|file| u64::from(file.rows)).sum();
+            let list: usize = files.iter().map(DataFile::ram_bytes).sum();
+            Run::ram_bytes_of(rows) + list as u64
+        };
+        let needed = split_into_runs(missing).map(bytes).sum::<u64>() + scratch;
         match self.memory.used().saturating_add(needed) > self.memory.max {
             true => Err(self.full(needed)),
             false => Ok(()),
