@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Int64Array, OffsetSizeTrait, StringArray, UInt64Array,
-    new_empty_array,
+    new_empty_array, new_null_array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_cast::cast::{CastOptions, cast_with_options};
@@ -174,14 +174,25 @@ fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if given == data_type {
         return Ok(Arc::clone(keys));
     }
+    if let (DataType::FixedSizeBinary(_), DataType::FixedSizeBinary(_)) = (given, data_type) {
+        // No value of one length equals a value of another length, and Arrow has no such cast.
+        return Ok(new_null_array(data_type, keys.len()));
+    }
     let or_null = CastOptions { safe: true, ..Default::default() };
-    let converted = cast_with_options(keys, data_type, &or_null)?;
+    // Values become null one by one. An error says that Arrow has no cast of these types: of decimals whose scales are
+    // too far apart.
+    let no_cast = |_| {
+        bad_keys(format!(
+            "has keys of type {given}, which can't be converted to the key column's type {data_type}"
+        ))
+    };
+    let converted = cast_with_options(keys, data_type, &or_null).map_err(no_cast)?;
     if !is_of_time_or_decimal(given, data_type) {
         return Ok(converted);
     }
     // These casts round. A key that differs after the cast back equals no value of the column's type, so it becomes
     // null.
-    let back = cast_with_options(&converted, given, &or_null)?;
+    let back = cast_with_options(&converted, given, &or_null).map_err(no_cast)?;
     let is_rounded = distinct(keys, &back)?;
     Ok(nullif(&converted, &is_rounded)?)
 }
@@ -268,6 +279,17 @@ mod tests {
     }
 
     #[test]
+    fn binary_keys_of_another_length_are_found_nowhere() {
+        let given = FixedSizeBinaryArray::try_from_iter([b"abc", b"abd"].into_iter()).unwrap();
+        let given: ArrayRef = Arc::new(given);
+        let column = DataType::FixedSizeBinary(2);
+        let keys = key_array(arrow(Arc::clone(&given)), &column).unwrap();
+        assert_eq!((keys.data_type(), keys.len(), keys.null_count()), (&column, 2, 2));
+        let keys = key_array(arrow(given), &DataType::Binary).unwrap();
+        assert_eq!(keys.as_ref(), &BinaryArray::from_vec(vec![b"abc", b"abd"]));
+    }
+
+    #[test]
     fn dates_decimals_and_timestamps_are_converted_exactly_or_found_nowhere() {
         let dates: ArrayRef = Arc::new(Date64Array::from(vec![86_400_000, 86_400_001]));
         let keys = key_array(arrow(dates), &DataType::Date32).unwrap();
@@ -294,6 +316,8 @@ mod tests {
         let text: ArrayRef = Arc::new(StringArray::from(vec!["7"]));
         let naive: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![7]));
         let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        let coarse = Decimal128Array::from(vec![Some(1)]).with_precision_and_scale(9, -30);
+        let coarse: ArrayRef = Arc::new(coarse.unwrap());
         let long: ArrayRef = Arc::new(StringArray::from(vec!["k".repeat(KEY_BYTES_MAX + 1)]));
         for (keys, data_type, expected) in [
             (None, DataType::Utf8, "empty"),
@@ -306,6 +330,7 @@ mod tests {
             (arrow(text), DataType::Int8, "keys of type Utf8"),
             (integers(&[1]), DataType::Date32, "type Date32; give an Arrow array"),
             (arrow(naive), zoned, "keys of type Timestamp(µs), but the key column is of type"),
+            (arrow(coarse), DataType::Decimal128(12, 10), "which can't be converted to the key"),
             (arrow(long), DataType::LargeUtf8, "65537 bytes"),
             (Some(Keys::Arrow(Bytes::from_static(b"xxxxx"))), DataType::Int8, "Arrow IPC stream"),
         ] {
