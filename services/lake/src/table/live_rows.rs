@@ -105,7 +105,11 @@ impl Table {
         all.map(with_begin).collect()
     }
 
-    async fn deleted_of(
+    /// Returns the deleted rows of each of `fragments`. Reads those that have not been loaded from the store, up to 16 at
+    /// the same time.
+    ///
+    /// Errors: `FragmentNotFound`, and those of the store.
+    pub async fn deleted_of(
         &self,
         fragments: impl Iterator<Item = u32>,
     ) -> Result<HashMap<u32, Arc<DeletedRows>>> {

@@ -1,5 +1,8 @@
 //! The runs that cover one version of a table, and look-ups in them.
 
+#[cfg(test)]
+mod deletion_tests;
+
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
@@ -163,11 +166,7 @@ impl VersionFiles {
             if unloaded.is_empty() {
                 return Ok(candidates);
             }
-            unloaded.sort_unstable();
-            unloaded.dedup();
-            for fragment in unloaded {
-                self.table.deleted(fragment).await?;
-            }
+            self.table.deleted_of(unloaded.into_iter()).await?;
         }
     }
 
