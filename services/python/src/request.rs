@@ -134,7 +134,8 @@ fn order_by((column, descending, nulls_first): (String, bool, bool)) -> OrderBy 
     OrderBy { column, descending, nulls_first }
 }
 
-/// Returns the query vector, or several: an array of two dimensions, or a sequence of vectors.
+/// Returns the query vector, or several: an array of two dimensions, or a sequence of vectors. An iterator would lose
+/// its first vector here; `bireme._search` makes lists of iterators.
 fn query_vectors(given: &Bound<'_, PyAny>) -> PyResult<By> {
     if let Some(vectors) = rows_of_matrix(given)? {
         return Ok(By::Vectors(Vectors { vectors }));

@@ -72,6 +72,8 @@ def test_several_vectors_are_a_search_each(words: bireme.Table, rows: pa.Table) 
         rows["vector"].take(ats),
         rows["vector"].take(ats).combine_chunks(),
         pd.Series(list(vectors), index=[7, 8, 9]),
+        (vector for vector in vectors),
+        map(list, vectors),
     ]:
         found = words.search(same).select("synset").limit(3).to_arrow()
         assert found["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2], type(same)
@@ -115,10 +117,13 @@ def test_a_search_by_words_filter_key_and_both(words: bireme.Table, rows: pa.Tab
         like.recall(0.95).to_list()
 
 
-def test_a_search_is_a_template(words: bireme.Table) -> None:
+def test_a_search_is_a_template(words: bireme.Table, rows: pa.Table) -> None:
     base = words.search("wind").select("words")
     two, three = base.limit(2), base.limit(3).where("pos = 'verb'")
     assert (len(two.to_list()), len(three.to_list()), len(base.to_list())) == (2, 3, 10)
+    vectors = words.search(iter([vector_of(rows, ELEPHANT), vector_of(rows, 0)]))
+    assert vectors.limit(2).to_arrow()["query_index"].to_pylist() == [0, 0, 1, 1]
+    assert vectors.limit(1).to_arrow()["query_index"].to_pylist() == [0, 1]
 
 
 def test_searches_return_frames(words: bireme.Table) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from ._arguments import Key, column_list, key_text
@@ -51,7 +51,8 @@ class _Search:
         if isinstance(query, str):
             self._words = query
         elif query is not None:
-            self._vector = query
+            # An iterator has its vectors only once, but a template is sent more than once.
+            self._vector = list(query) if isinstance(query, Iterator) else query
 
     def _with(self, **changes: Any) -> Self:
         copy = object.__new__(type(self))

@@ -46,10 +46,10 @@ class Table(Target):
     def search(self, query: Any = None) -> Search:
         """Begins a search: for the rows nearest to a vector, or, if `query` is a string, those that match words best.
 
-        A vector is a sequence or an array of numbers. A sequence of vectors, or an array of two dimensions, is a search
-        for each of them, up to 100: the rows of the first vector come first, then those of the second, and the column
-        `query_index` has the position of each row's vector. For a column of lists of vectors, they are one query. If
-        `query` is not given, `like`, `text` or `where` says what to find.
+        A vector is a sequence or an array of numbers. A sequence or an iterator of vectors, or an array of two
+        dimensions, is a search for each of them, up to 100: the rows of the first vector come first, then those of the
+        second, and the column `query_index` has the position of each row's vector. For a column of lists of vectors,
+        they are one query. If `query` is not given, `like`, `text` or `where` says what to find.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
