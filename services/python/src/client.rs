@@ -284,21 +284,22 @@ impl Client {
         self.call(py, target.timeout, work, |py, rows: Rows| rows.into_table(py))
     }
 
-    /// Returns the rows of `stream` with columns of the table appended. Their values are those of the table's row whose
-    /// key is in the column `on`. If `on` is `None`, the stream's only column has the keys, and is left out. With
-    /// `all_rows`, a row is repeated for each row of the table that has its key, and the column of keys is kept.
+    /// Returns `rows`, a `pyarrow.Table`, with columns of the target's table appended. Their values are those of the
+    /// target's row whose key is in the column `on`. If `on` is `None`, the only column of `rows` has the keys, and is
+    /// left out. With `all_rows`, a row is repeated for each row of the target that has its key, and the column of keys
+    /// is kept.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn lookup(
         &self,
         py: Python<'_>,
         target: Target,
-        stream: &Bound<'_, PyAny>,
+        rows: &Bound<'_, PyAny>,
         on: Option<String>,
         columns: Vec<String>,
         key_column: Option<String>,
         all_rows: bool,
     ) -> PyResult<Call> {
-        let rows = rows_from_python(stream)?;
+        let rows = rows_from_python(rows)?;
         let timeout = target.timeout;
         let open = LookupOpen { all_rows, ..open(target, columns, key_column) };
         let work = |query| async move { join(query, open, rows, on).await };

@@ -1,16 +1,15 @@
 //! Converts rows between Arrow in Rust and pyarrow. Buffers are shared, not copied.
 
 use arrow_array::cast::AsArray;
-use arrow_array::ffi_stream::ArrowArrayStreamReader;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::types::UInt64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_cast::cast;
 use arrow_data::ArrayData;
 use arrow_pyarrow::{FromPyArrow, ToPyArrow};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -85,15 +84,19 @@ pub fn array_from_python(array: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     Ok(make_array(ArrayData::from_pyarrow_bound(array)?))
 }
 
-/// Returns the rows of any object that implements Arrow's C stream interface.
-pub fn rows_from_python(stream: &Bound<'_, PyAny>) -> PyResult<Rows> {
-    let reader = ArrowArrayStreamReader::from_pyarrow_bound(stream)?;
-    let schema = reader.schema();
-    let batches = reader.collect::<Result<_, _>>();
-    let batches = batches.map_err(|error| {
-        bad_argument(stream.py(), format!("the rows of the argument can't be read: {error}"))
-    })?;
-    Ok(Rows { schema, batches })
+/// Returns the rows of a `pyarrow.Table`. Streams become tables in `bireme._arguments`: a stream that is read here,
+/// while Python's lock is held, never ends if pyarrow's threads need the lock to open its files.
+pub fn rows_from_python(table: &Bound<'_, PyAny>) -> PyResult<Rows> {
+    let py = table.py();
+    let unreadable = |error: PyErr| {
+        let error = error.value(py);
+        bad_argument(py, format!("the rows of the argument can't be read: {error}"))
+    };
+    let schema = table.getattr(intern!(py, "schema"))?;
+    let schema = Schema::from_pyarrow_bound(&schema).map_err(unreadable)?;
+    let batches = table.call_method0(intern!(py, "to_batches"))?;
+    let batches = Vec::<RecordBatch>::from_pyarrow_bound(&batches).map_err(unreadable)?;
+    Ok(Rows { schema: Arc::new(schema), batches })
 }
 
 /// Returns the addresses or offsets of rows in an array of integers.

@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,25 @@ def test_many_calls_are_under_way_at_once(rows: pa.Table) -> None:
 
     # Each event loop has its own completions.
     asyncio.run(check())
+    asyncio.run(check())
+
+
+def test_the_event_loop_runs_while_a_stream_is_read() -> None:
+    clicks = pa.record_batch({"key": ["n02503517"], "click": [1]})
+
+    async def check() -> None:
+        table = (await bireme.connect_async()).table("words")
+        running = threading.Event()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            assert running.wait(10), "the event loop does not run"
+            yield clicks
+
+        asyncio.get_running_loop().call_soon(running.set)
+        stream = pa.RecordBatchReader.from_batches(clicks.schema, batches())
+        joined = await table.lookup(stream, on="key", columns=["pos"])
+        assert joined.to_pylist() == [{"key": "n02503517", "click": 1, "pos": "noun"}]
+
     asyncio.run(check())
 
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,17 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
     )
 
 
+def ends_early() -> pa.RecordBatchReader:
+    """Returns a stream that fails after its first rows."""
+    rows = pa.record_batch({"synset": ["n02503517"]})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows
+        raise OSError("the file is gone")
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
@@ -99,6 +111,8 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
         (lambda t: t.lookup("n02503517"), "'n02503517' is a single key"),
         (lambda t: t.exists([1 << 70]), "the keys make no array"),
         (lambda t: t.lookup(["n02503517"], on="synset"), "a list has no columns"),
+        (lambda t: t.lookup(pa.chunked_array([["x"]]), on="synset"), "can't be read: .*non-struct type"),
+        (lambda t: t.lookup(ends_early(), on="synset"), "can't be read: .*the file is gone"),
         (lambda t: t.take(["a"]), "array of integers"),
         (lambda t: t.take([-1]), "array of integers"),
         (lambda t: t.take(pa.array([-1])), "null or negative"),

@@ -3,13 +3,17 @@
 import array
 import os
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import bireme
@@ -206,6 +210,35 @@ def test_columns_are_appended_to_any_table(words: bireme.Table, make) -> None:
     assert joined.column_names == ["click", "key", "pos", "domain"]
     assert joined["pos"].to_pylist() == ["noun", None, "noun"]
     assert joined["click"].to_pylist() == [1, 2, 3]
+
+
+def test_columns_are_appended_to_rows_of_files_that_python_opens(tmp_path: Path) -> None:
+    for at in range(100):
+        pq.write_table(pa.table({"key": ["n02503517"]}), tmp_path / f"{at:02}.parquet")
+    script = """
+import pathlib, sys
+import bireme, pyarrow, pyarrow.dataset
+from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
+class Files(FileSystemHandler):
+    def get_type_name(self):
+        return "python"
+    def normalize_path(self, path):
+        return path
+    def get_file_info(self, paths):
+        return LocalFileSystem().get_file_info(paths)
+    def open_input_file(self, path):
+        return pyarrow.PythonFile(open(path, "rb"))
+Files.__abstractmethods__ = frozenset()  # the others are not called
+paths = sorted(str(path) for path in pathlib.Path(sys.argv[1]).iterdir())
+clicks = pyarrow.dataset.dataset(paths, filesystem=PyFileSystem(Files())).scanner().to_reader()
+joined = bireme.connect().table("words").lookup(clicks, on="key", columns=["pos"])
+print(joined["pos"].to_pylist() == ["noun"] * 100, flush=True)
+"""
+    # A thread that waits for pyarrow can't be interrupted, but its process can be killed. The exit code is not checked:
+    # a process that ends while threads of pyarrow close files may abort.
+    arguments = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_a_row_is_repeated_for_each_row_that_has_its_key(words: bireme.Table, rows: pa.Table) -> None:

@@ -91,11 +91,16 @@ def _uuid_array(keys: list[Any]) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), storage)
 
 
-def row_stream(rows: Any) -> Any:
-    """Returns a table or data frame, which has Arrow's stream interface."""
-    if hasattr(rows, "__arrow_c_stream__"):
-        return rows
-    raise _bad(f"a {type(rows).__name__} has no columns; give a table of pyarrow, or a data frame of polars or pandas")
+def row_table(rows: Any) -> pa.Table:
+    """Returns the rows of a table, a data frame or a stream: of anything that has Arrow's stream interface."""
+    if not hasattr(rows, "__arrow_c_stream__"):
+        kinds = "a table of pyarrow, or a data frame of polars or pandas"
+        raise _bad(f"a {type(rows).__name__} has no columns; give {kinds}")
+    try:
+        # pyarrow releases Python's lock while it reads. The stream may need that lock, to open files in Python.
+        return pa.RecordBatchReader.from_stream(rows).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise _bad(f"the rows of the argument can't be read: {error}") from error
 
 
 def taken_rows(addresses: Any, offsets: Any) -> tuple[pa.Array, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
@@ -198,7 +199,7 @@ class Table(Target):
 
         `keys` is an array or a sequence of keys. With `on`, it is a table (of pyarrow, polars, or anything else with
         Arrow's stream interface) that has the keys in the column `on`, and the columns that are looked up are appended
-        to its own. All rows are read from one version.
+        to its own. A stream is read to its end first. All rows are read from one version.
 
         If several rows have a key, one of them is returned: the one with the lowest address. With `all_rows`, all of
         them are, so that a row of `keys` is repeated for each row that has its key. The result then has the keys too,
@@ -381,8 +382,13 @@ class AsyncTable(Target):
         key_column: str | None = None,
         all_rows: bool = False,
     ) -> pa.Table:
-        """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has."""
-        return await answer(self._lookup(keys, on, columns, key_column, all_rows))
+        """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has.
+
+        With `on`, a thread reads `keys`, so that the event loop runs meanwhile also if they are a stream.
+        """
+        if on is None:
+            return await answer(self._lookup(keys, on, columns, key_column, all_rows))
+        return await answer(await asyncio.to_thread(self._lookup, keys, on, columns, key_column, all_rows))
 
     async def warm(
         self,

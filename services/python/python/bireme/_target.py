@@ -14,7 +14,7 @@ from ._arguments import (
     key_array,
     key_text,
     row_ranges,
-    row_stream,
+    row_table,
     taken_rows,
 )
 from ._bireme import Call, Client, Warm
@@ -85,7 +85,7 @@ class Target:
     ) -> Call[pa.Table]:
         import pyarrow as pa
 
-        rows = row_stream(keys) if on is not None else pa.table({"keys": key_array(keys)})
+        rows = row_table(keys) if on is not None else pa.table({"keys": key_array(keys)})
         return self._client.lookup(self, rows, on, column_list(columns), key_column, all_rows)
 
     def _warm(
