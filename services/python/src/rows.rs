@@ -1,4 +1,4 @@
-//! Converts rows between Arrow in Rust and pyarrow. Buffers are shared, not copied.
+//! Converts rows between Arrow in Rust and pyarrow. Buffers are shared; only those that are not aligned are copied.
 
 use arrow_array::cast::AsArray;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,13 +79,17 @@ pub fn array_to_python(py: Python<'_>, array: &ArrayData) -> PyResult<Py<PyAny>>
     Ok(array.to_pyarrow(py)?.unbind())
 }
 
-/// Returns the array of any object that implements Arrow's C data interface.
+/// Returns the array of any object that implements Arrow's C data interface. Buffers that are not aligned, as those of
+/// NumPy and Arrow Flight may be, are copied, because `make_array` panics over them.
 pub fn array_from_python(array: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
-    Ok(make_array(ArrayData::from_pyarrow_bound(array)?))
+    let mut array = ArrayData::from_pyarrow_bound(array)?;
+    array.align_buffers();
+    Ok(make_array(array))
 }
 
 /// Returns the rows of a `pyarrow.Table`. Streams become tables in `bireme._arguments`: a stream that is read here,
-/// while Python's lock is held, never ends if pyarrow's threads need the lock to open its files.
+/// while Python's lock is held, never ends if pyarrow's threads need the lock to open its files. Buffers that are not
+/// aligned are copied.
 pub fn rows_from_python(table: &Bound<'_, PyAny>) -> PyResult<Rows> {
     let py = table.py();
     let unreadable = |error: PyErr| {

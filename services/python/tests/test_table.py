@@ -55,6 +55,7 @@ def test_every_kind_of_array_is_a_vector(words: bireme.Table, rows: pa.Table) ->
         array.array("f", vector),
         memoryview(vector),
         pa.array(vector),
+        pa.array(np.frombuffer(bytes(2) + vector.tobytes(), np.float32, offset=2)),
         rows["vector"][ELEPHANT].values,
         pl.Series(vector),
         pd.Series(vector),

@@ -146,6 +146,19 @@ def test_keys_of_every_type(server: bireme.Server, column: str, key: bireme._arg
     assert table.lookup([key], columns=[column], key_column=column)[column].to_pylist() == [key]
 
 
+def test_arrays_need_not_be_aligned(server: bireme.Server) -> None:
+    table = server.table("all")
+    numbers = np.frombuffer(bytes(4) + np.arange(3).tobytes(), "<i8", offset=4)
+    array = pa.array(numbers)
+    assert array.buffers()[1].address % 8 == 4
+    for keys in [numbers, array]:
+        assert table.exists(keys).to_pylist() == [True, False, False]
+        assert table.lookup(keys, columns=["small"])["small"].to_pylist() == [-128, None, None]
+    assert plain(table.take(array, columns=["id"])) == ROWS.select(["id"]).to_pylist()
+    joined = table.lookup(pa.table({"key": array}), on="key", columns=["id"])
+    assert joined.to_pylist() == [{"key": 0, "id": 0}, {"key": 1, "id": None}, {"key": 2, "id": None}]
+
+
 def test_times_in_nanoseconds_are_keys(server: bireme.Server) -> None:
     row = server.table("all").get(np.datetime64(NOON, "ns"), columns=["time"], key_column="time")
     assert row is not None
