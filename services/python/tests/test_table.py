@@ -175,6 +175,9 @@ def test_whether_keys_exist(words: bireme.Table, rows: pa.Table) -> None:
     for exact in [True, False]:
         assert words.exists(mixed, exact=exact).to_pylist() == [True, False] * len(present)
     assert words.exists([]).to_pylist() == []
+    chunks = pd.concat([pd.Series(["n02503517"]), pd.Series(["n00000000"])])
+    for keys in [chunks.values, pd.Index(chunks)]:
+        assert words.exists(keys).to_pylist() == [True, False], type(keys)
     # More than a message holds.
     assert words.exists(["x" * 3000] * 1024 + ["n02503517"]).to_pylist() == [False] * 1024 + [True]
 
@@ -186,8 +189,16 @@ def test_rows_by_address(words: bireme.Table, rows: pa.Table) -> None:
     taken = words.take(order, columns=rows.column_names)
     assert taken.drop_columns("_rowaddr").to_pylist() == rows.take(order).to_pylist()
     assert taken["_rowaddr"].to_pylist() == order.tolist()
-    for addresses in [[3, 1], pa.array([3, 1]), pa.chunked_array([[3], [1]]), np.array([3, 1], np.uint64)]:
-        assert words.take(addresses, columns=["synset"])["_rowaddr"].to_pylist() == [3, 1]
+    chunks = pd.concat([pd.Series([at], dtype="uint64[pyarrow]") for at in [3, 1]])
+    for addresses in [
+        [3, 1],
+        pa.array([3, 1]),
+        pa.chunked_array([[3], [1]]),
+        np.array([3, 1], np.uint64),
+        chunks.values,
+        pd.Index(chunks),
+    ]:
+        assert words.take(addresses, columns=["synset"])["_rowaddr"].to_pylist() == [3, 1], type(addresses)
     assert words.take([1, 1 << 40], skip_missing=True)["_rowaddr"].to_pylist() == [1]
     assert words.take([1 << 40], columns=["synset"], skip_missing=True).column_names == ["synset", "_rowaddr"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -144,6 +145,12 @@ def test_keys_of_every_type(server: bireme.Server, column: str, key: bireme._arg
     assert row[column] == key
     assert table.exists(key, key_column=column)
     assert table.lookup([key], columns=[column], key_column=column)[column].to_pylist() == [key]
+
+
+def test_keys_of_pandas_in_several_chunks(server: bireme.Server) -> None:
+    keys = [(1 << 64) - 1, 1]
+    chunks = pd.concat([pd.Series([key], dtype="uint64[pyarrow]") for key in keys]).values
+    assert server.table("all").exists(chunks, key_column="unsigned").to_pylist() == [True, False]
 
 
 def test_arrays_need_not_be_aligned(server: bireme.Server) -> None:

@@ -74,6 +74,8 @@ def key_array(keys: Any) -> pa.Array:
             array = pa.array(keys, pa.uint64())
     except (TypeError, OverflowError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
+    if isinstance(array, pa.ChunkedArray):  # pandas has arrays of several chunks
+        array = array.combine_chunks()
     # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
@@ -108,13 +110,13 @@ def taken_rows(addresses: Any, offsets: Any) -> tuple[pa.Array, bool]:
     if (addresses is None) == (offsets is None):
         raise _bad("give either `addresses` or `offsets`")
     rows, name = (addresses, "addresses") if offsets is None else (offsets, "offsets")
-    if isinstance(rows, pa.ChunkedArray):
-        rows = rows.combine_chunks()
-    if not hasattr(rows, "__arrow_c_array__"):
+    if not isinstance(rows, pa.ChunkedArray) and not hasattr(rows, "__arrow_c_array__"):
         try:
             rows = pa.array(rows, pa.uint64())
         except (TypeError, OverflowError, pa.ArrowException) as error:
             raise _bad(f"the row {name} are no array of integers: {error}") from error
+    if isinstance(rows, pa.ChunkedArray):  # also the result for an array of pandas that has several chunks
+        rows = rows.combine_chunks()
     return rows, offsets is not None
 
 
