@@ -153,6 +153,11 @@ def test_rows_by_key(words: bireme.Table, rows: pa.Table) -> None:
     assert words.get("n00000000") is None
     keys = rows["synset"].to_pylist()[100:200]
     assert words.get(["n00000000", *keys], columns="synset")["synset"].to_pylist() == keys
+    # The elements of pyarrow's columns, arrays and lists are scalars.
+    for column in [rows["synset"][100:200], rows["synset"].combine_chunks()[100:200], pa.scalar(keys)]:
+        assert words.get(column, columns="synset")["synset"].to_pylist() == keys, type(column)
+        assert words.exists(column).to_pylist() == [True] * 100
+    assert words.search().like(rows["synset"][ELEPHANT]).limit(1).to_list()[0]["synset"] == "n02503517"
     assert words.get(5, columns="domain", key_column="domain") is not None
 
 

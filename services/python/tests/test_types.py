@@ -74,6 +74,8 @@ def test_uuids_are_keys_of_text_and_of_bytes(tmp_path: Path, kind: pa.DataType) 
         assert [table.exists(key) for key in [*keys, absent]] == [True, True, False]
         wanted = [keys[1], absent, keys[0]]
         array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([key.bytes for key in wanted], pa.binary(16)))
+        assert table.get(array[0])["number"] == 2
+        assert [table.exists(key) for key in array] == [True, False, True]
         for given in [wanted, array]:
             assert table.exists(given).to_pylist() == [True, False, True]
             assert table.lookup(given, columns=["number"]).to_pylist() == [{"number": it} for it in [2, None, 1]]
@@ -140,11 +142,12 @@ def test_types_are_those_of_the_table(server: bireme.Server) -> None:
 )
 def test_keys_of_every_type(server: bireme.Server, column: str, key: bireme._arguments.Key) -> None:
     table = server.table("all")
-    row = table.get(key, columns=[column], key_column=column)
-    assert row is not None
-    assert row[column] == key
-    assert table.exists(key, key_column=column)
-    assert table.lookup([key], columns=[column], key_column=column)[column].to_pylist() == [key]
+    for given in [key, pa.scalar(key, ROWS.schema.field(column).type)]:
+        row = table.get(given, columns=[column], key_column=column)
+        assert row is not None
+        assert row[column] == key
+        assert table.exists(given, key_column=column) is True
+        assert table.lookup([given], columns=[column], key_column=column)[column].to_pylist() == [key]
 
 
 def test_keys_of_pandas_in_several_chunks(server: bireme.Server) -> None:
@@ -167,6 +170,8 @@ def test_arrays_need_not_be_aligned(server: bireme.Server) -> None:
 
 
 def test_times_in_nanoseconds_are_keys(server: bireme.Server) -> None:
-    row = server.table("all").get(np.datetime64(NOON, "ns"), columns=["time"], key_column="time")
-    assert row is not None
-    assert row["time"] == NOON
+    noon = np.datetime64(NOON, "ns")
+    for key in [noon, pa.scalar(noon)]:
+        row = server.table("all").get(key, columns=["time"], key_column="time")
+        assert row is not None
+        assert row["time"] == NOON

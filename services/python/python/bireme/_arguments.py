@@ -15,6 +15,7 @@ from ._errors import BadRequestError
 
 #: The key of a row. `get` and `like` send it as text, which the node reads as a value of the key column. The keys of
 #: `exists` and `lookup` must be of the column's kind: integers for integers, and so on; UUIDs for text or bytes.
+#: Scalars of pyarrow and NumPy that have such a value are keys too.
 Key: TypeAlias = str | int | bytes | decimal.Decimal | datetime.date | uuid.UUID
 
 _KEY_TYPES = (str, int, bytes, decimal.Decimal, datetime.date, uuid.UUID)
@@ -25,6 +26,8 @@ PORT = 7070
 
 def is_key(value: Any) -> bool:
     """Returns whether a value is a single key, not several."""
+    if isinstance(value, pa.Scalar):
+        return not isinstance(value, pa.ListScalar)
     # NumPy's integers and strings are not all subclasses of Python's, but have the method `item`.
     return isinstance(value, _KEY_TYPES) or (hasattr(value, "item") and getattr(value, "ndim", None) == 0)
 
@@ -33,6 +36,8 @@ def key_text(key: Any) -> str:
     """Returns a key as text, as a node reads it."""
     if isinstance(key, str):
         return key
+    if isinstance(key, pa.Scalar):
+        key = key.as_py()
     if not isinstance(key, _KEY_TYPES) and is_key(key):
         value = key.item()
         # NumPy returns a time in nanoseconds as an integer, which is no key of a column of timestamps.
