@@ -9,12 +9,13 @@ use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_select::concat::concat_batches;
 use client::query::{By, NamedExpression, OrderBy, SearchRequest, Text, Vector, Vectors};
+use lake::{IndexRequest, Metric, VectorIndex};
 use serde_json::json;
 use wire::Reason;
 
 use crate::http::post;
 use crate::node::{by, ids, names, near, numbers, serve, served};
-use crate::table::{TestTable, vector};
+use crate::table::{DIMENSION, TestTable, vector};
 
 fn vectors(vectors: impl IntoIterator<Item = Vec<f32>>) -> By {
     let vectors = vectors.into_iter().map(|values| Vector { values }).collect();
@@ -210,4 +211,47 @@ async fn a_vector_for_lists_of_vectors_may_be_several() {
     let many = vec![vec![1.0; 100]; 3];
     let fault = client.search(by(vectors(many), 1)).await.unwrap_err();
     assert!(fault.message.contains("`vectors` has 150 vectors in all"), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vector_is_searched_in_a_column_of_its_length_before_lists_of_shorter_ones() {
+    const SHORT: usize = DIMENSION / 5;
+    let mut whole = FixedSizeListBuilder::new(Float32Builder::new(), DIMENSION as i32);
+    let short = FixedSizeListBuilder::new(Float32Builder::new(), SHORT as i32);
+    let mut tokens = ListBuilder::new(short);
+    for id in 0..40 {
+        whole.values().append_slice(&vector(id));
+        whole.append(true);
+        // In the other column, these are the numbers of another row.
+        for token in vector(39 - id).chunks(SHORT) {
+            tokens.values().values().append_slice(token);
+            tokens.values().append(true);
+        }
+        tokens.append(true);
+    }
+    let columns: [(&str, ArrayRef); 3] = [
+        ("id", Arc::new(Int64Array::from_iter_values(0..40))),
+        ("vector", Arc::new(whole.finish())),
+        ("tokens", Arc::new(tokens.finish())),
+    ];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let (node, _client) = serve(&[("t", &table)]).await;
+    let found = async |column: Option<&str>| {
+        let body =
+            json!({ "vector": vector(7), "k": 3, "columns": ["id"], "vector_column": column });
+        post(&node, "/v1/table/t/query/", body).await.ids()
+    };
+    let nearest = found(Some("vector")).await;
+    assert_eq!(nearest[0], 7);
+    assert_eq!(found(None).await, nearest);
+    let tokens = VectorIndex {
+        column: "tokens".into(),
+        metric: Metric::Cosine,
+        partitions: Some(1),
+        ..Default::default()
+    };
+    table.index(IndexRequest::Vector(tokens)).await;
+    node.refresh().await;
+    assert_ne!(found(Some("tokens")).await, nearest);
+    assert_eq!(found(None).await, nearest);
 }

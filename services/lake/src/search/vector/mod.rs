@@ -350,9 +350,10 @@ impl Table {
     }
 
     /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise, the candidates are the vector
-    /// columns that a query vector of `numbers` numbers fits, or all vector columns if it fits none. Nested columns are
-    /// candidates only if no other column is, and never without `numbers`. Returns the only candidate, or the only one
-    /// that has an index.
+    /// columns whose dimension is `numbers`; if there are none, the lists of vectors that a query vector of `numbers`
+    /// numbers fits as several vectors; if there are none either, all vector columns. Of equally good ones, nested
+    /// columns are candidates only if no other column is, and never without `numbers`. Returns the only candidate, or
+    /// the only one that has an index.
     /// Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`, and those of the store.
     pub async fn vector_column(
         &self,
@@ -370,16 +371,17 @@ impl Table {
                 _ => column.to_owned(),
             });
         }
-        let fits = |data_type: &DataType, dimension: usize| match data_type {
-            DataType::List(_) => numbers.is_some_and(|numbers| numbers.is_multiple_of(dimension)),
-            _ => numbers == Some(dimension),
+        let misfit = |data_type: &DataType, dimension: usize| match data_type {
+            _ if numbers == Some(dimension) => 0,
+            DataType::List(_) if numbers.is_some_and(|it| it.is_multiple_of(dimension)) => 1,
+            _ => 2,
         };
-        // Columns that fit rank before all others. Among equals, columns that are not nested rank first.
+        // Columns that fit best rank first. Among equals, columns that are not nested do.
         let mut vectors = Vec::new();
         visit_vectors(self.schema().fields(), &[], &mut |path, data_type, dimension| {
             let is_nested = path.len() > 1;
             if numbers.is_some() || !is_nested {
-                vectors.push(((!fits(data_type, dimension), is_nested), column_path(path)));
+                vectors.push(((misfit(data_type, dimension), is_nested), column_path(path)));
             }
         });
         let best = vectors.iter().map(|(rank, _)| *rank).min();
