@@ -43,7 +43,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::routing::{any, get};
 use connections::{PlainCalls, read_rest};
 use futures::FutureExt;
-use lake::{ID_DELIMITER, LakeError};
+use lake::{ID_DELIMITER, LakeError, TagInfo};
 use serde::Deserialize;
 use tonic::metadata::MetadataMap;
 use wire::{Fault, Reason};
@@ -441,7 +441,12 @@ impl TableRequest<'_> {
         }
         let mut body: TableBody = parse(body)?;
         let page = body.page();
-        let named = NamedVersion { id: body.id, version: body.version, branch: body.branch };
+        let mut named = NamedVersion { id: body.id, version: body.version, branch: body.branch };
+        if self.asked == TableCall::Describe
+            && let Some(tag) = body.tag.take()
+        {
+            named = self.tagged(state, named, tag, call, version).boxed().await?;
+        }
         let open = self.open(state, named, call, version).await?;
         match self.asked {
             TableCall::PrewarmIndex { index } => prewarm::index(state, &open, index, call).await,
@@ -477,6 +482,27 @@ impl TableRequest<'_> {
             | TableCall::Blobs
             | TableCall::BlobBytes { .. } => tables::describe(&open, self.name, self.dialect),
         }
+    }
+
+    /// Returns the version that a tag names. `named` has what the call names beside it.
+    async fn tagged(
+        &self,
+        state: &ShardState,
+        named: NamedVersion,
+        tag: String,
+        call: &mut Call,
+        version: &mut Option<u64>,
+    ) -> Result<NamedVersion> {
+        let NamedVersion { id, version: beside, branch } = named;
+        if beside.is_some() || branch.is_some() || parameter(self.query, "branch").is_some() {
+            let problem = "is given beside `version` or `branch`; give one of them".into();
+            return Err(QueryError::BadRequest { field: "tag", problem });
+        }
+        let latest = NamedVersion { id: id.clone(), ..Default::default() };
+        let open = self.open(state, latest, call, version).await?;
+        call.check_shown_whole("`tag`")?;
+        let TagInfo { version, branch, .. } = tables::tagged(state, &open, tag, call).await?;
+        Ok(NamedVersion { id, version: Some(version), branch })
     }
 
     /// Opens the table at the version that the call names, or else at one that is as new as the caller requires.

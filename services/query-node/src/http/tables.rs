@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_micros;
-use lake::{ID_DELIMITER, LakeError, Table, TypeNames, VersionInfo, schema_json};
+use lake::{ID_DELIMITER, LakeError, Table, TagInfo, TypeNames, VersionInfo, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -139,7 +139,7 @@ pub async fn tags(
 ) -> Result<Answer> {
     let list = |table: Table| async move { table.tags().await };
     let tags = of_table(state, open, call, list).await?;
-    let tag = |(name, it): (String, lake::TagInfo)| {
+    let tag = |(name, it): (String, TagInfo)| {
         let value = json!({
             "version": it.version,
             "manifestSize": it.manifest_bytes,
@@ -162,17 +162,26 @@ pub async fn tags(
 /// Returns the version that a tag names.
 pub async fn tag_version(
     state: &ShardState,
-    open: &Arc<OpenTable>,
+    open: &OpenTable,
     tag: Option<String>,
     call: &Call,
 ) -> Result<Answer> {
     let problem = || "is missing; name a tag".to_owned();
     let tag = tag.ok_or_else(|| QueryError::BadRequest { field: "tag", problem: problem() })?;
+    let found = tagged(state, open, tag, call).await?;
+    answer(json!({ "version": found.version, "branch": found.branch }))
+}
+
+/// Finds a tag of a table.
+pub async fn tagged(
+    state: &ShardState,
+    open: &OpenTable,
+    tag: String,
+    call: &Call,
+) -> Result<TagInfo> {
     let list = |table: Table| async move { table.tags().await };
-    match of_table(state, open, call, list).await?.get(&tag) {
-        Some(found) => answer(json!({ "version": found.version, "branch": found.branch })),
-        None => Err(QueryError::TagUnknown { table: open.name.clone(), tag }),
-    }
+    let found = of_table(state, open, call, list).await?.remove(&tag);
+    found.ok_or_else(|| QueryError::TagUnknown { table: open.name.clone(), tag })
 }
 
 /// Lists a table's branches.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::post;
 use crate::node::{serve, served};
-use crate::table::TestTable;
+use crate::table::{ROWS, TestTable, rows, write};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_exist_or_not() {
@@ -54,6 +54,37 @@ async fn one_version_is_described_as_in_the_list() {
     }
     let (status, code, _) = post(&node, path, json!({"version": 99})).await.error();
     assert_eq!((status, code), (404, 11));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_described_at_the_version_that_a_tag_names() {
+    let table = TestTable::plain().await;
+    let mut dataset = Dataset::open(&table.uri).await.unwrap();
+    let exp = dataset.create_branch("exp", 2, None).await.unwrap();
+    // The main branch has no version with this number.
+    let of_branch = exp.version().version + 3;
+    for id in ROWS..ROWS + 3 {
+        write(&format!("{}/tree/exp", table.uri), rows(id..id + 1)).await;
+    }
+    dataset.tags().create("a", 1).await.unwrap();
+    dataset.tags().create("b", ("exp", of_branch)).await.unwrap();
+    let (node, _client) = serve(&[("t", &table)]).await;
+    let path = "/v1/table/t/describe";
+    for (tag, version) in [("a", 1), ("b", of_branch)] {
+        let described = post(&node, path, json!({ "tag": tag })).await;
+        assert_eq!(described.json()["version"], version, "{tag}");
+        assert_eq!(described.version, Some(version), "{tag}");
+    }
+    let (status, code, said) = post(&node, path, json!({"tag": "none"})).await.error();
+    assert_eq!((status, code), (404, 8), "{said}");
+    for (query, body) in [
+        ("", json!({"tag": "a", "version": 1})),
+        ("", json!({"tag": "a", "branch": "exp"})),
+        ("?branch=exp", json!({"tag": "a"})),
+    ] {
+        let (status, _, said) = post(&node, &format!("{path}{query}"), body).await.error();
+        assert!(status == 400 && said.contains("`tag` is given beside"), "{status}: {said}");
+    }
 }
 
 /// Reads a list page by page. Returns the keys of its entries, which the answer's `field` has, and the number of pages.

@@ -104,6 +104,10 @@ async fn other_calls_are_refused() {
         assert_eq!(answer.status, 403, "{call}: {text}");
         assert!(text.contains(THIS_CALL), "{call}: {text}");
     }
+    let tag = json!({"tag": "a"});
+    let (status, _, said) =
+        post_with(&served.node, "/v1/table/t/describe", tag, &headers).await.error();
+    assert!(status == 403 && said.contains("and `tag` is not available"), "{status}: {said}");
     let bytes = get_with(&served.node, "/v1/table/t/blob/id/0/bytes", &headers).await;
     assert!(!bytes.status.is_success());
 }
