@@ -142,9 +142,9 @@ fn page_rules(state: &ShardState) -> PageRules<'_> {
     }
 }
 
-/// Maximum duration of a prewarm. LanceDB's clients wait for at most 5 minutes, so they still get the answer that the time
-/// is over.
-const PREWARM_TIME_MAX: Duration = Duration::from_secs(240);
+/// Maximum duration of a prewarm, and of a list of all versions, for which each version's manifest is read. LanceDB's
+/// clients wait for at most 5 minutes, so they still get the answer that the time is over.
+const LONG_TIME_MAX: Duration = Duration::from_secs(240);
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops. These bytes are
 /// the most that a body may have without its filter and its vectors ([`json_body`]).
@@ -206,8 +206,13 @@ async fn answer(
         _ => Rpc::HttpDescribe,
     };
     let mut call = Service(Arc::clone(state)).begin(rpc, &request).await?;
-    if matches!(rpc, Rpc::HttpWarm) {
-        call.context = call.context.with_timeout(PREWARM_TIME_MAX);
+    let is_long = match &route {
+        // A list for a Namespace client has pages.
+        Route::Table { call: TableCall::Versions, dialect, .. } => *dialect == Dialect::LanceDb,
+        _ => rpc == Rpc::HttpWarm,
+    };
+    if is_long {
+        call.context = call.context.with_timeout(LONG_TIME_MAX);
     }
     if let Some(timeout) = timeout {
         call.context = call.context.asked(timeout);

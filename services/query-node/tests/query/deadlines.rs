@@ -1,11 +1,13 @@
-//! Tests the deadlines of requests that are answered in pieces, or that report progress.
+//! Tests the deadlines of requests that are answered in pieces, that report progress, or that may take long.
 
 use std::time::Duration;
 
 use client::query::{QueryClient, TakeRequest, WarmRequest};
 use futures::StreamExt;
 use lake::{Metric, VectorIndexKind};
-use query_node::{AccessConfig, QueryConfig};
+use query_node::{AccessConfig, QueryConfig, QueryNode};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use wire::query::TuneRequest;
 use wire::{Fault, Reason};
 
@@ -109,4 +111,39 @@ async fn the_timeout_of_a_grant_bounds_all_pieces_of_a_take_and_a_whole_warm() {
         }
     };
     assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+}
+
+/// Begins a call of plain HTTP. Its body, of two bytes, is still to be sent.
+async fn begin(node: &QueryNode, path: &str, more: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: node\r\nContent-Length: 2\r\n{more}\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Returns the first line of the answer to a call.
+async fn status_line(stream: TcpStream) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).await.unwrap();
+    line
+}
+
+/// The bodies are late, so that the calls take longer than the timeouts, however fast the store is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_all_versions_may_take_longer_than_other_calls() {
+    let table = TestTable::plain().await;
+    let timeout = Duration::from_millis(500);
+    let (node, _client) = serve_with(QueryConfig { timeout, ..config(&[("t", &table)]) }).await;
+    node.ready().await;
+    let mut of_lancedb = begin(&node, "/v1/table/t/version/list/", "").await;
+    for (path, more) in [
+        ("/v1/table/t/version/list", ""),
+        ("/v1/table/t/version/list/", "X-Request-Timeout-Ms: 500\r\n"),
+    ] {
+        let line = status_line(begin(&node, path, more).await).await;
+        assert!(line.starts_with("HTTP/1.1 408 "), "{path} {more}: {line}");
+    }
+    of_lancedb.write_all(b"{}").await.unwrap();
+    let line = status_line(of_lancedb).await;
+    assert!(line.starts_with("HTTP/1.1 200 "), "{line}");
 }
