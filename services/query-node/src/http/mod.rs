@@ -361,7 +361,8 @@ struct TableRequest<'a> {
 }
 
 impl TableRequest<'_> {
-    /// Answers the call. Sets `version` to the version of the table that the call uses.
+    /// Answers the call. Sets `version` to the version of the table that the call uses, or to a later one that the
+    /// answer names.
     async fn answer(
         self,
         state: &Arc<ShardState>,
@@ -466,7 +467,12 @@ impl TableRequest<'_> {
             TableCall::Stats => tables::stats(&open, call).await,
             TableCall::Versions => {
                 let page = page.or_by(self.query)?;
-                tables::versions(state, &open, self.dialect, page, call).await
+                let (answer, latest) =
+                    tables::versions(state, &open, self.dialect, page, call).await?;
+                // The list is read from the store, and may have a version that this node has not looked for yet. The
+                // client has then seen it, and must not be answered from an older one.
+                *version = (*version).max(latest);
+                Ok(answer)
             }
             TableCall::Version => tables::describe_version(&open, self.dialect),
             TableCall::Tags => {

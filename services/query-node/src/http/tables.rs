@@ -87,25 +87,26 @@ pub async fn count_rows(
 }
 
 /// Lists a page of a table's versions. A page for a Namespace client has at most [`VERSIONS_MAX`]. LanceDB's clients
-/// read one page and ask for no limit, so it has all versions.
+/// read one page and ask for no limit, so it has all versions. Also returns the latest version, on the page or not.
 pub async fn versions(
     state: &ShardState,
     open: &Arc<OpenTable>,
     dialect: Dialect,
     page: Page,
     call: &Call,
-) -> Result<Answer> {
+) -> Result<(Answer, Option<u64>)> {
     let page = match dialect {
         Dialect::LanceDb => page,
         Dialect::Namespace => page.at_most(VERSIONS_MAX),
     };
     let list = |table: Table| async move { table.versions().await };
     let versions = of_table(state, open, call, list).await?;
+    let latest = versions.iter().copied().max();
     let (versions, next) = page.of(versions, |it| *it)?;
     let describe = |table: Table| async move { table.version_infos(versions).await };
     let versions = of_table(state, open, call, describe).await?;
     let versions: Vec<Value> = versions.into_iter().map(|it| version_json(it, dialect)).collect();
-    answer(json!({ "versions": versions, "page_token": next }))
+    Ok((answer(json!({ "versions": versions, "page_token": next }))?, latest))
 }
 
 /// Describes the version that the call names, or the latest one.

@@ -38,6 +38,30 @@ async fn what_a_client_has_seen_is_never_unseen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_a_client_has_seen_in_a_list_is_seen_by_its_next_read() {
+    let table = TestTable::plain().await;
+    // In this test, the node looks for new versions only on request.
+    let (node, _client) = serve(&[("t", &table)]).await;
+    node.ready().await;
+    table.append(3000..3010).await;
+    let count = async |headers: &[(&'static str, String)]| {
+        let counted = post_with(&node, "/v1/table/t/count_rows/", json!({}), headers).await;
+        (counted.json().as_u64().unwrap(), counted.version)
+    };
+    let rows = live().count() as u64;
+    // The page of a Namespace client may lack the latest version.
+    for list in ["version/list/", "version/list?limit=1"] {
+        let listed = post(&node, &format!("/v1/table/t/{list}"), json!({})).await;
+        assert_eq!((listed.status.as_u16(), listed.version), (200, Some(4)), "{list}");
+    }
+    let listed = post(&node, "/v1/table/t/version/list/", json!({})).await.json();
+    assert_eq!(listed["versions"].as_array().unwrap().last().unwrap()["version"], 4);
+    assert_eq!(count(&[]).await, (rows, Some(3)), "a list is no request for the latest version");
+    let seen = [("x-lancedb-min-read-version", "4".to_owned())];
+    assert_eq!(count(&seen).await, (rows + 10, Some(4)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_has_seen_on_one_node_is_seen_on_every_other() {
     let table = TestTable::plain().await;
     // In this test, the nodes look for new versions only on request.
