@@ -491,7 +491,7 @@ impl TableRequest<'_> {
             | TableCall::ExplainPlan
             | TableCall::AnalyzePlan
             | TableCall::Blobs
-            | TableCall::BlobBytes { .. } => tables::describe(&open, self.name, self.dialect),
+            | TableCall::BlobBytes { .. } => tables::describe(&open, self.name, self.dialect, call),
         }
     }
 

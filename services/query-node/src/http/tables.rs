@@ -26,8 +26,8 @@ const VERSIONS_MAX: usize = 1000;
 const VECTOR_KINDS: [&str; 7] =
     ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT"];
 
-/// Describes a table.
-pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer> {
+/// Describes a table. Clients of the Namespace specification get its statistics too, if the call shows all of it.
+pub fn describe(open: &OpenTable, name: &str, dialect: Dialect, call: &Call) -> Result<Answer> {
     let names = match dialect {
         Dialect::LanceDb => TypeNames::Lance,
         Dialect::Namespace => TypeNames::Namespace,
@@ -38,7 +38,19 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
     let mut namespace: Vec<&str> = name.split(ID_DELIMITER).collect();
     let table = namespace.pop();
     let version = open.version();
-    answer(json!({ "table": table, "namespace": namespace, "version": version, "schema": schema }))
+    let mut described =
+        json!({ "table": table, "namespace": namespace, "version": version, "schema": schema });
+    if dialect == Dialect::Namespace && call.shows_whole() {
+        described["stats"] = json!({
+            "num_deleted_rows": deleted_rows(open),
+            "num_fragments": open.table.fragments().len(),
+        });
+    }
+    answer(described)
+}
+
+fn deleted_rows(open: &OpenTable) -> u64 {
+    open.table.fragments().iter().map(|info| u64::from(info.deleted_rows)).sum()
 }
 
 /// Returns the size of a table in bytes, and the numbers of its rows, fragments and indexes.
@@ -52,12 +64,11 @@ pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
         lengths.get((last * share).round() as usize).copied().unwrap_or(0)
     };
     let rows = open.table.row_count();
-    let deleted: u64 = fragments.iter().map(|info| u64::from(info.deleted_rows)).sum();
     let small = lengths.iter().filter(|&&rows| rows < SMALL_FRAGMENT_ROWS).count();
     answer(json!({
         "total_bytes": open.table.data_bytes(),
         "num_rows": rows,
-        "num_deleted_rows": deleted,
+        "num_deleted_rows": deleted_rows(open),
         "num_indices": indexes,
         "fragment_stats": {
             "num_fragments": lengths.len(),

@@ -87,6 +87,21 @@ async fn a_table_is_described_at_the_version_that_a_tag_names() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn descriptions_for_namespace_clients_have_statistics() {
+    let table = TestTable::plain().await;
+    let (node, _client) = serve(&[("t", &table)]).await;
+    let stats = async |path: &str, body: Value| {
+        post(&node, &format!("/v1/table/t/{path}"), body).await.json()["stats"].clone()
+    };
+    let latest = json!({"num_deleted_rows": ROWS / 10, "num_fragments": 2});
+    assert_eq!(stats("describe", json!({"load_detailed_metadata": true})).await, latest);
+    assert_eq!(stats("describe?load_detailed_metadata=true", json!({})).await, latest);
+    let first = json!({"num_deleted_rows": 0, "num_fragments": 1});
+    assert_eq!(stats("describe", json!({"version": 1})).await, first);
+    assert_eq!(stats("describe/", json!({})).await, Value::Null);
+}
+
 /// Reads a list page by page. Returns the keys of its entries, which the answer's `field` has, and the number of pages.
 async fn paged(
     node: &query_node::QueryNode,
