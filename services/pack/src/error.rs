@@ -54,6 +54,16 @@ pub enum PackError {
         /// The number of rows of the chunk.
         rows: usize,
     },
+    /// The chunk needs more bytes than its caller allows.
+    #[error("a chunk of {rows} rows takes at least {bytes} bytes, and may take {bytes_max}")]
+    TooLong {
+        /// The number of rows of the chunk.
+        rows: usize,
+        /// The bytes that it needs at least.
+        bytes: u64,
+        /// The maximum number of bytes.
+        bytes_max: u64,
+    },
     /// The requested rows don't fit into one Arrow array with 32-bit offsets.
     #[error("column {column}: the requested rows exceed 2 GiB: request fewer")]
     ReplyTooLarge {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, ListBuilder, StringBuilder};
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Int8Array, Int16Array,
-    Int64Array, LargeBinaryArray, ListArray, NullArray, StringArray, StructArray, make_array,
+    Array, ArrayRef, BinaryArray, BooleanArray, DictionaryArray, FixedSizeListArray, Int8Array,
+    Int16Array, Int64Array, LargeBinaryArray, ListArray, NullArray, StringArray, StructArray,
+    make_array,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, FieldRef};
@@ -296,4 +297,45 @@ fn bytes_in_the_slot_of_a_null_are_not_written() {
     };
     assert_eq!(lists([Some(3), Some(4)]), b"\x0f\0\0\0\x02\0\0\xc0\x01\x01\x02\0\0");
     assert_eq!(lists([Some(3), None]), lists([Some(5), Some(6)]));
+}
+
+#[test]
+fn pieces_give_the_bytes_of_the_whole_and_too_many_bytes_are_an_error() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3000));
+    let texts = (0..3000).map(|row| (row % 7 != 0).then(|| "x".repeat(row % 50)));
+    let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(1000), "b".repeat(1000)]));
+    let keys = Int8Array::from_iter_values((0..3000).map(|row| (row % 2) as i8));
+    let dictionary: ArrayRef = Arc::new(DictionaryArray::new(keys, values));
+    let columns_of = [vec![Arc::clone(&numbers)], vec![texts], vec![numbers, dictionary]];
+    for columns in columns_of {
+        let (layout, whole) = (layout(&columns), encode(&columns));
+        let bytes = whole.bytes.len() as u64;
+        let pieces = || -> Vec<Vec<ArrayRef>> {
+            let parts = [(0, 1), (1, 1999), (2000, 1000)];
+            let piece =
+                |&(from, len)| columns.iter().map(|it| it.slice(from, len)).collect::<Vec<_>>();
+            parts.iter().map(piece).collect()
+        };
+        let joined = layout.encode_within(pieces(), bytes).unwrap();
+        assert_eq!((&joined.bytes, &joined.index), (&whole.bytes, &whole.index));
+        let too_long = layout.encode_within(pieces(), bytes - 1).unwrap_err();
+        assert!(
+            matches!(too_long, PackError::TooLong { rows: 3000, bytes: it, .. } if it <= bytes),
+            "{too_long}"
+        );
+    }
+}
+
+#[test]
+fn values_of_a_dictionary_are_not_copied_beyond_the_maximum() {
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(1 << 20)]));
+    let piece = || -> ArrayRef {
+        let keys = Int8Array::from_iter_values([0; 8]);
+        Arc::new(DictionaryArray::new(keys, Arc::clone(&values)))
+    };
+    // All rows would take 8 GiB.
+    let pieces = vec![vec![piece()]; 1 << 10];
+    let too_long = layout(&[piece()]).encode_within(pieces, 20 << 20).unwrap_err();
+    assert!(matches!(too_long, PackError::TooLong { bytes, .. } if bytes < 32 << 20), "{too_long}");
 }

@@ -469,6 +469,7 @@ fn reason_of_pack(error: &PackError) -> Reason {
         | PackError::Type { .. }
         | PackError::Rows { .. }
         | PackError::TooLarge { .. }
+        | PackError::TooLong { .. }
         | PackError::Projection { .. }
         | PackError::NoSuchRow { .. }
         | PackError::Put { .. }
