@@ -102,8 +102,9 @@ impl tables::Table for Table {
         fragment: u32,
         rows: Range<u32>,
         columns: &'a [String],
-    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
-        let read = self.read_chunk(fragment, rows, columns);
+        bytes_max: u64,
+    ) -> BoxFuture<'a, Result<Vec<RecordBatch>, Fault>> {
+        let read = self.read_chunk_within(fragment, rows, columns, bytes_max);
         read.map(|done| done.map_err(|error| fault_of(&error))).boxed()
     }
 

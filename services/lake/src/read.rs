@@ -14,17 +14,28 @@ pub(crate) mod take;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::UInt64Type;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance::dataset::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance_core::datatypes::BlobHandling;
 use lance_core::{Error, ROW_ADDR, Result};
+use wire::HeldMemory;
 
 use crate::read::columns::Columns;
 use crate::schema::conform;
+
+/// The limits of a read of a range.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadLimits {
+    /// The maximum number of rows that are decoded at a time.
+    pub batch_rows: u32,
+    /// The read stops once its rows take more than this number of bytes in memory.
+    pub bytes_max: u64,
+}
 
 /// Reads the rows `range` of `fragment`, in order, as the served columns.
 pub(crate) async fn read_range(
@@ -32,23 +43,64 @@ pub(crate) async fn read_range(
     range: Range<u32>,
     columns: &Columns,
 ) -> Result<RecordBatch> {
+    let limits = ReadLimits { batch_rows: range.len() as u32, bytes_max: u64::MAX };
+    joined(read_batches(fragment, range, columns, limits).await?)
+}
+
+/// Reads the first rows of `range` of `fragment`, in order, as the served columns: all of them, unless the limit of
+/// bytes ends the read. Returns at least one batch.
+pub(crate) async fn read_batches(
+    fragment: &FileFragment,
+    range: Range<u32>,
+    columns: &Columns,
+    limits: ReadLimits,
+) -> Result<Vec<RecordBatch>> {
     if range.is_empty() {
-        return Ok(RecordBatch::new_empty(columns.served.clone()));
+        return Ok(vec![RecordBatch::new_empty(columns.served.clone())]);
     }
-    let batch = if columns.blob_v2 {
-        scan_range(fragment, range.clone(), columns).await?
+    let rows = limits.batch_rows.clamp(1, range.len() as u32);
+    let mut batches = if columns.blob_v2 {
+        scan_range(fragment, range.clone(), columns, rows).await?
     } else {
         let reader = fragment.open(&columns.readable, config()).await?;
-        let batches: Vec<_> = reader
-            .take_range(range.clone(), range.len() as u32)
-            .await?
-            .buffered(1)
-            .try_collect()
-            .await?;
-        joined(batches)?
+        reader.take_range(range.clone(), rows).await?.buffered(1).boxed()
     };
-    check_positions(&batch, fragment.id() as u32, range.clone(), range.len())?;
-    Ok(conform(&batch, &columns.served)?)
+    let (mut read, mut held, mut next) = (Vec::new(), HeldMemory::default(), range.start);
+    while held.bytes() as u64 <= limits.bytes_max
+        && let Some(batch) = batches.try_next().await?
+    {
+        let end = next + batch.num_rows() as u32;
+        check_positions(&batch, fragment.id() as u32, next..end, batch.num_rows())?;
+        let served = conform(&batch, &columns.served)?;
+        drop(batch);
+        // A batch of all rows is used at once, so shortening its buffers would only cost time.
+        let is_last = end >= range.end;
+        let batch = if read.is_empty() && is_last { served } else { shrunk(served)? };
+        held.add(batch.columns());
+        read.push(batch);
+        next = end;
+    }
+    let is_cut = held.bytes() as u64 > limits.bytes_max && next < range.end;
+    if read.is_empty() || next != range.end && !is_cut {
+        return Err(Error::internal(format!(
+            "fragment {}: asked for the rows {}..{}, and those up to {next} came",
+            fragment.id(),
+            range.start,
+            range.end
+        )));
+    }
+    Ok(read)
+}
+
+/// Returns the batch with buffers that are no longer than their contents. Those that Lance decodes may be several times
+/// as long.
+fn shrunk(batch: RecordBatch) -> Result<RecordBatch> {
+    let (schema, mut columns, rows) = batch.into_parts();
+    for column in &mut columns {
+        column.shrink_to_fit();
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// Reads the rows at `offsets` (ascending, without duplicates, all in the fragment) as the served columns. Blobs of
@@ -89,7 +141,8 @@ async fn scan_range(
     fragment: &FileFragment,
     range: Range<u32>,
     columns: &Columns,
-) -> Result<RecordBatch> {
+    batch_rows: u32,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let mut undeleted = fragment.metadata().clone();
     undeleted.deletion_file = None;
     let mut dataset = fragment.dataset().clone();
@@ -100,7 +153,8 @@ async fn scan_range(
     scanner.project_with_schema(&columns.stored)?;
     scanner.blob_handling(BlobHandling::AllBinary).with_row_address().scan_in_order(true);
     scanner.limit(Some(range.len() as i64), Some(i64::from(range.start)))?;
-    scanner.try_into_batch().await
+    scanner.batch_size(batch_rows as usize).batch_readahead(1);
+    Ok(scanner.try_into_stream().await?.boxed())
 }
 
 fn config() -> FragReadConfig {

@@ -46,6 +46,16 @@ pub(crate) fn check_width(schema: &ArrowSchema) -> Result<(), LakeError> {
     }
 }
 
+/// Returns whether all values of the type take the same number of bytes. Structs and dictionaries count as types of
+/// variable width.
+pub(crate) fn has_fixed_width(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null | DataType::Boolean | DataType::FixedSizeBinary(_) => true,
+        DataType::FixedSizeList(item, _) => has_fixed_width(item.data_type()),
+        other => other.is_primitive(),
+    }
+}
+
 fn fixed_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(item, size) => {

@@ -247,10 +247,11 @@ impl Table for FileTable {
         fragment: u32,
         rows: Range<u32>,
         _: &'a [String],
-    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        _bytes_max: u64,
+    ) -> BoxFuture<'a, Result<Vec<RecordBatch>, Fault>> {
         async move {
             self.check_fragment(fragment)?;
-            self.rows(&rows.collect::<Vec<_>>()).await
+            Ok(vec![self.rows(&rows.collect::<Vec<_>>()).await?])
         }
         .boxed()
     }
@@ -313,8 +314,8 @@ mod tests {
         });
         assert!(values(&taken).into_iter().eq(expected));
         assert_eq!(reads.load(Ordering::Relaxed), 1, "one read for neighbouring blocks");
-        let chunk = file.read_chunk(0, 0..128, &[]).await.unwrap();
-        assert_eq!(chunk.num_rows(), 128);
+        let chunk = file.read_chunk(0, 0..128, &[], u64::MAX).await.unwrap();
+        assert_eq!(chunk[0].num_rows(), 128);
         assert_eq!(reads.load(Ordering::Relaxed), 1, "the block was read just now");
         let behind = file.take(&[RowAddr::new(0, 131)], &[]).await.unwrap_err();
         assert_eq!(behind.reason, Reason::RowNotFound);

@@ -53,8 +53,11 @@ pub trait Table: Send + Sync {
     /// `ROW_NOT_FOUND` if there is no such fragment, and errors of the store.
     fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>>;
 
-    /// Reads the rows at the physical offsets `rows` of a fragment: all of them, in order. Deleted rows are included,
-    /// with their old values or nulls. `columns` are top-level names, in the order in which they are returned.
+    /// Reads the rows at the physical offsets `rows` of a fragment, in order. Deleted rows are included, with their old
+    /// values or nulls. `columns` are top-level names, in the order in which they are returned.
+    ///
+    /// Reading rows of variable width stops once they take more than `bytes_max` bytes of memory. Then only the first
+    /// rows are returned. There is at least one batch.
     ///
     /// # Errors
     /// Errors for a fragment, rows or columns that do not exist, and errors of the store.
@@ -63,7 +66,8 @@ pub trait Table: Send + Sync {
         fragment: u32,
         rows: Range<u32>,
         columns: &'a [String],
-    ) -> BoxFuture<'a, Result<RecordBatch, Fault>>;
+        bytes_max: u64,
+    ) -> BoxFuture<'a, Result<Vec<RecordBatch>, Fault>>;
 
     /// Reads the rows at `addresses`, in this order. An address may occur several times.
     ///

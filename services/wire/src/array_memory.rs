@@ -1,5 +1,7 @@
 //! The memory that arrays hold. Pure.
 
+use std::collections::HashSet;
+
 use arrow_array::ArrayRef;
 use arrow_data::ArrayData;
 
@@ -7,28 +9,40 @@ use arrow_data::ArrayData;
 /// of a received batch point into one message, and Arrow's own `get_array_memory_size` counts this message for each
 /// buffer.
 pub fn memory_of<'a>(arrays: impl IntoIterator<Item = &'a ArrayRef>) -> usize {
-    let mut held = Held::default();
-    arrays.into_iter().for_each(|array| held.add(&array.to_data()));
-    held.allocations.sort_unstable();
-    held.allocations.dedup();
-    held.structures + held.allocations.iter().map(|&(_, bytes)| bytes).sum::<usize>()
+    let mut held = HeldMemory::default();
+    held.add(arrays);
+    held.bytes()
 }
 
+/// The memory that arrays hold together, while they are collected. All of them must be kept until the last is added.
 #[derive(Default)]
-struct Held {
-    /// The bytes of the arrays themselves, without their buffers.
-    structures: usize,
-    /// The address and the bytes of each buffer's allocation.
-    allocations: Vec<(usize, usize)>,
+pub struct HeldMemory {
+    bytes: usize,
+    /// The addresses of the buffers' allocations that are counted.
+    allocations: HashSet<usize>,
 }
 
-impl Held {
-    fn add(&mut self, data: &ArrayData) {
-        self.structures += size_of::<ArrayData>();
+impl HeldMemory {
+    /// Adds arrays. Memory that they share with each other, or with those added before, counts once.
+    pub fn add<'a>(&mut self, arrays: impl IntoIterator<Item = &'a ArrayRef>) {
+        arrays.into_iter().for_each(|array| self.add_data(&array.to_data()));
+    }
+
+    /// Returns the bytes of memory that the added arrays hold.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn add_data(&mut self, data: &ArrayData) {
+        // The array itself, without its buffers.
+        self.bytes += size_of::<ArrayData>();
         let nulls = data.nulls().map(|nulls| nulls.buffer());
-        let buffers = data.buffers().iter().chain(nulls);
-        self.allocations.extend(buffers.map(|it| (it.data_ptr().as_ptr().addr(), it.capacity())));
-        data.child_data().iter().for_each(|child| self.add(child));
+        for buffer in data.buffers().iter().chain(nulls) {
+            if self.allocations.insert(buffer.data_ptr().as_ptr().addr()) {
+                self.bytes += buffer.capacity();
+            }
+        }
+        data.child_data().iter().for_each(|child| self.add_data(child));
     }
 }
 

@@ -19,7 +19,7 @@ mod row_stream;
 mod schema;
 mod value_bytes;
 
-pub use array_memory::memory_of;
+pub use array_memory::{HeldMemory, memory_of};
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use buffer_pool::BufferPool;
 pub use code::{CODES, code_name};

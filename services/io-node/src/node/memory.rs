@@ -20,7 +20,10 @@ const BASE_BYTES: u64 = 192 << 20;
 /// Bytes of the buffers of sent replies that a core keeps for reuse (`wire::BufferPool`): the maximum of the pool.
 const SPARE_BYTES: u64 = 32 << 20;
 
-/// The number of copies of its chunk that a fill holds: one as the table's columns, and one encoded.
+/// The number of copies of its chunk that a fill holds: its batches and the joined columns, and then these columns and
+/// the extent. A scan of several chunks takes no more: at most half a segment of batches (`SCAN_PART`), one chunk's
+/// joined columns, and a segment of extents. Not included is the batch with which a read exceeds its limit
+/// (`BATCH_ROWS_MAX` in `lake/src/read/chunk.rs`), and what Lance holds of the files' bytes.
 const COPIES_A_FILL: u64 = 2;
 
 /// The number of segments for which reclaiming needs memory: the extents to keep are read into memory before they are

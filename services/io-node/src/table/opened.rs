@@ -51,6 +51,8 @@ pub struct Pack {
     pub layout: PackLayout,
     /// Whether the pack is a blob column, whose values may be of any size.
     pub is_blob: bool,
+    /// Bytes of a row's values of fixed width, in memory. Encoded, a row has at least as many.
+    pub fixed_bytes: u64,
     /// The minimum bytes of a row in memory: its values of fixed width, and an offset for each other value.
     row_bytes_min: u64,
 }
@@ -78,7 +80,9 @@ impl Pack {
         let offset_bytes = size_of::<i64>() as u64;
         let bytes_min = |field: &FieldRef| fixed_bytes(field.data_type()).unwrap_or(offset_bytes);
         let row_bytes_min = fields.iter().map(bytes_min).sum();
-        Ok(Self { columns, layout, is_blob, row_bytes_min })
+        let widths = fields.iter().filter_map(|field| fixed_bytes(field.data_type()));
+        let fixed_bytes = widths.sum();
+        Ok(Self { columns, layout, is_blob, fixed_bytes, row_bytes_min })
     }
 
     /// Estimates the bytes of a row of this pack when chunks are scanned. `file_row_bytes` is the average of a row's

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::{AsArray, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{Float32Type, Int32Type, UInt64Type};
 use lake::{LakeError, Table};
@@ -120,6 +120,37 @@ async fn missing_rows_are_named() {
             }
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn a_read_of_texts_that_take_little_space_in_files_stops_at_its_limit() {
+    const ROWS: u32 = 4096;
+    const TEXT_BYTES: usize = 2048;
+    let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..ROWS as i32));
+    let texts = (0..ROWS).map(|row| Some(format!("{}", row % 50).repeat(TEXT_BYTES / 2)));
+    let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+    let batch = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
+    for kind in KINDS {
+        let place = TablePlace::new();
+        write(&place.uri(), std::slice::from_ref(&batch), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        let (all, limit) = (all(&table), 1 << 20);
+        let whole = table.read_chunk(0, 0..ROWS, &all).await.unwrap();
+        let start = table.read_chunk_within(0, 0..ROWS, &all, limit).await.unwrap();
+        let start = concat_batches(table.schema(), &start).unwrap();
+        let texts = start.column(1).as_string::<i32>().values().len();
+        assert!(texts > 0 && texts < (1 << 20) + 256 * TEXT_BYTES, "{kind:?}: {texts} bytes");
+        assert_eq!(start, whole.slice(0, start.num_rows()), "{kind:?}");
+        let pieces = table.read_chunk_within(0, 0..ROWS, &all, u64::MAX).await.unwrap();
+        assert!(pieces.len() >= ROWS as usize / 256, "{kind:?}: {} batches", pieces.len());
+        assert_eq!(concat_batches(table.schema(), &pieces).unwrap(), whole, "{kind:?}");
+        // The caller knows what rows of fixed width take. They are read at once.
+        let ids = table.read_chunk_within(0, 1..ROWS, &names(&["id"]), 0).await.unwrap();
+        let rows: Vec<_> = ids.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows.iter().sum::<usize>(), ROWS as usize - 1, "{kind:?}: {rows:?}");
+        let none = table.read_chunk_within(0, 5..5, &all, 0).await.unwrap();
+        assert_eq!((none.len(), none[0].num_rows()), (1, 0));
     }
 }
 

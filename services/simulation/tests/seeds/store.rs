@@ -264,10 +264,11 @@ impl Table for Opened {
         fragment: u32,
         rows: Range<u32>,
         columns: &'a [String],
-    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        _bytes_max: u64,
+    ) -> BoxFuture<'a, Result<Vec<RecordBatch>, Fault>> {
         async move {
             self.store.request(Some(fragment)).await?;
-            Ok(self.fragment(fragment)?.read(rows, columns))
+            Ok(vec![self.fragment(fragment)?.read(rows, columns)])
         }
         .boxed()
     }

@@ -1,8 +1,11 @@
 //! Tests Warm for rows by their positions, and warming before a node is ready.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
+use arrow_schema::{DataType, Field, Schema};
 use bytesize::ByteSize;
 use client::query::WarmRequest as QueryWarm;
 use futures::TryStreamExt;
@@ -155,4 +158,55 @@ async fn each_of_several_nodes_warms_its_own_chunks() {
     let last = steps.last().unwrap();
     assert_eq!((last.extents_found, last.bytes_written), (24, 0));
     cluster.stop().await;
+}
+
+/// Writes `rows` rows of a number and a text, which is one of 50 texts of `text_bytes` bytes, and takes little space in
+/// the files. Returns the table's URI.
+async fn repeated_texts(folder: &Path, rows: usize, text_bytes: usize) -> String {
+    let uri = folder.join(format!("texts-{text_bytes}")).to_str().unwrap().to_owned();
+    let texts: Vec<_> = (0..50).map(|text| format!("{text:02}").repeat(text_bytes / 2)).collect();
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let texts = StringArray::from_iter_values((0..rows).map(|row| &texts[row % 50]));
+    let compressed = [("lance-encoding:compression".to_owned(), "zstd".to_owned())];
+    let fields = vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("text", DataType::Utf8, false).with_metadata(compressed.into()),
+    ];
+    let schema = Arc::new(Schema::new(fields));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![ids, Arc::new(texts)]).unwrap();
+    let reader = RecordBatchIterator::new([Ok(batch)], schema);
+    let params = lance::dataset::WriteParams {
+        data_storage_version: Some(lance_file::version::LanceFileVersion::V2_2),
+        ..Default::default()
+    };
+    lance::Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    uri
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_take_little_space_in_files_are_filled_by_scans_of_bounded_size() {
+    const CHUNKS: u64 = 8;
+    let tables = folder();
+    let io = Io::start(|config| {
+        config.fills = 1;
+        config.segment = ByteSize::mib(8);
+    })
+    .await;
+    // By the size of the files, all chunks would fit into one scan of 4 MiB. In memory, each is a little longer.
+    let uri = repeated_texts(tables.path(), CHUNKS as usize * 16_384, 256).await;
+    io.warm(&uri, 1).await;
+    let described = io.describe().await;
+    assert_eq!(described.extents, CHUNKS);
+    assert!(described.scans >= CHUNKS, "{} scans", described.scans);
+
+    // A chunk of all rows has 64 MiB. Reading it stops soon after the length of a segment.
+    let uri = repeated_texts(tables.path(), 1024, 64 << 10).await;
+    let request = WarmRequest { table_uri: uri, version: 1, ..Default::default() };
+    let steps = io.client.warm(request).await.unwrap().try_collect::<Vec<_>>().await.unwrap();
+    let last = steps.last().unwrap();
+    assert_eq!((last.extents_total, last.extents_failed), (1, 1));
+    let bytes = last.last_error.split("a chunk of at least ").nth(1).unwrap();
+    let bytes: u64 = bytes.split(' ').next().unwrap().parse().unwrap();
+    assert!((8 << 20..32 << 20).contains(&bytes), "{}", last.last_error);
+    io.stop().await;
 }

@@ -46,9 +46,10 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// Several chunks are read in one scan only if their estimated bytes are at most a segment's length divided by this
-/// number. The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill.
-/// Columns of variable width are estimated by the size of the table's files, and take more space in memory.
+/// A scan of several chunks decodes at most a segment's length divided by this number. Chunks are read together if
+/// their estimated bytes are at most that. Columns of variable width are estimated by the size of the table's files.
+/// If they take more space in memory, the scan ends early and leaves the other chunks to later scans. The memory plan
+/// (`node/memory.rs`) reserves two segments' lengths for the decoded columns and the extents of each fill.
 const SCAN_PART: u64 = 2;
 
 /// The error for a chunk of a pinned table that is at its quota. No extent of a pinned table is evicted to make room.
@@ -162,7 +163,7 @@ impl CacheBooks {
             segment_sectors,
             counts: CacheCounts::default(),
             actions: Vec::new(),
-            waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_PART),
+            waiting: WaitingFills::new(scan_bytes_max(segment_sectors)),
             under_way: HashSet::new(),
             scanning: 0,
             writing: vec![0; slabs.len()],
@@ -202,8 +203,11 @@ impl CacheBooks {
 
     fn enter(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Scanned { extents } => {
+            Event::Scanned { extents, left } => {
                 self.scanning = less(self.scanning, 1, "scans");
+                for (key, scan_bytes) in left {
+                    self.waiting.push(key, scan_bytes);
+                }
                 for (key, extent) in extents {
                     match extent {
                         Ok(extent) => self.awaiting_space.push_back((key, extent)),
@@ -380,6 +384,11 @@ impl CacheBooks {
         self.segment_sectors
     }
 
+    /// The maximum number of bytes that a scan of several chunks may decode.
+    pub fn scan_bytes_max(&self) -> u64 {
+        scan_bytes_max(self.segment_sectors)
+    }
+
     fn segment_bytes(&self) -> u64 {
         self.segment_sectors * SECTOR_BYTES as u64
     }
@@ -388,6 +397,10 @@ impl CacheBooks {
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.placed.contains(key)
     }
+}
+
+fn scan_bytes_max(segment_sectors: u64) -> u64 {
+    segment_sectors * SECTOR_BYTES as u64 / SCAN_PART
 }
 
 /// The length of an extent on its drive, in bytes.

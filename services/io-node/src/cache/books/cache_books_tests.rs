@@ -94,7 +94,8 @@ fn success(action: Action) -> Option<Event> {
     let extent = || trial_extent(3).unwrap();
     Some(match action {
         Action::Scan(keys) => {
-            Event::Scanned { extents: keys.into_iter().map(|key| (key, Ok(extent()))).collect() }
+            let extents = keys.into_iter().map(|key| (key, Ok(extent()))).collect();
+            Event::Scanned { extents, left: Vec::new() }
         }
         Action::Write { extent, purpose, .. } => {
             Event::Written { extent, purpose, outcome: Ok(()) }
@@ -144,6 +145,11 @@ impl Cache {
         let Action::Write { extent, .. } = &write else { panic!("{}", line(&write)) };
         (Arc::clone(extent), success(write).unwrap())
     }
+}
+
+/// Returns the event of a scan that read all its chunks.
+fn read(extents: Vec<(ExtentKey, Result<pack::Extent, ScanError>)>) -> Event {
+    Event::Scanned { extents, left: Vec::new() }
 }
 
 fn failed(event: Event, error: WriteError) -> Event {
@@ -228,7 +234,7 @@ fn a_chunk_that_failed_is_not_tried_for_a_miss_until_its_delay_is_over() {
         assert!(matches!(cache.request(3, false), RequestOutcome::Queued));
         cache.apply(Event::Woken);
         let extents = vec![(key(3), Err(ScanError::Failed("no such file".to_owned())))];
-        assert_eq!(lines(&cache.apply(Event::Scanned { extents })), ["end 3: no such file"]);
+        assert_eq!(lines(&cache.apply(read(extents))), ["end 3: no such file"]);
         assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
         cache.now += Duration::from_secs(delay) - Duration::from_millis(1);
         assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
@@ -250,7 +256,7 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
     let extents = vec![(key(0), Ok(trial_extent(5).unwrap()))];
     let why = "a chunk of at least 20480 bytes is longer than its table's `maximum` of 16384 bytes: its rows come from the \
                table; raise `maximum` in `shares`";
-    assert_eq!(lines(&cache.apply(Event::Scanned { extents })), [format!("end 0: {why}")]);
+    assert_eq!(lines(&cache.apply(read(extents))), [format!("end 0: {why}")]);
     let RequestOutcome::Ended(FillOutcome::Failed(said)) = cache.request(0, true) else {
         panic!("it is scanned again");
     };
@@ -259,12 +265,31 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
 }
 
 #[test]
+fn chunks_that_a_scan_leaves_are_scanned_again_and_alone_if_it_read_none() {
+    let mut cache = cache(1);
+    for chunk in 0..3 {
+        let outcome = cache.books.request(key(chunk), Some(10), false, cache.now);
+        assert!(matches!(outcome, RequestOutcome::Queued));
+    }
+    assert_eq!(lines(&cache.apply(Event::Woken)), ["scan [0, 1, 2]"]);
+    let extents = vec![(key(0), Ok(trial_extent(3).unwrap()))];
+    let left = vec![(key(1), Some(10)), (key(2), Some(10))];
+    let actions = cache.apply(Event::Scanned { extents, left });
+    assert_eq!(lines(&actions), ["write 0 at 0:0", "scan [1, 2]"]);
+    let left = vec![(key(1), None), (key(2), None)];
+    let alone = cache.apply(Event::Scanned { extents: Vec::new(), left });
+    assert_eq!(lines(&alone), ["scan [1]"], "two fills at once: chunk 0 is being written");
+    assert!(cache.succeed(alone).contains(&"end 1: 12288".to_owned()));
+    assert_eq!((cache.books.waiting(), cache.books.counts().failed), (0, 0));
+}
+
+#[test]
 fn a_chunk_whose_scan_stops_at_the_length_of_a_segment_is_not_scanned_again() {
     let mut cache = cache(1);
     assert!(matches!(cache.request(3, false), RequestOutcome::Queued));
     cache.apply(Event::Woken);
     let extents = vec![(key(3), Err(ScanError::TooLong(9_999_999)))];
-    let said = lines(&cache.apply(Event::Scanned { extents }));
+    let said = lines(&cache.apply(read(extents)));
     assert!(
         said[0].starts_with("end 3: a chunk of at least 9999999 bytes doesn't fit"),
         "{said:?}"
@@ -272,7 +297,7 @@ fn a_chunk_whose_scan_stops_at_the_length_of_a_segment_is_not_scanned_again() {
     let none = vec![(key(4), Err(ScanError::TooLong(EXTENT_BYTES_END)))];
     assert!(matches!(cache.request(4, false), RequestOutcome::Queued));
     cache.apply(Event::Woken);
-    let said = lines(&cache.apply(Event::Scanned { extents: none }));
+    let said = lines(&cache.apply(read(none)));
     assert!(said[0].starts_with("end 4: a chunk doesn't fit an extent of 4 GiB"), "{said:?}");
     // Not even after the longest delay of a failed fill.
     cache.now += Duration::from_secs(301);

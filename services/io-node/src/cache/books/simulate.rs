@@ -123,7 +123,7 @@ impl Cache {
         Some(match action {
             Action::Scan(keys) => {
                 let extents = keys.into_iter().map(|key| (key, Ok(self.extent(key))));
-                Event::Scanned { extents: extents.collect() }
+                Event::Scanned { extents: extents.collect(), left: Vec::new() }
             }
             Action::Write { extent, purpose, .. } => {
                 Event::Written { extent, purpose, outcome: Ok(()) }

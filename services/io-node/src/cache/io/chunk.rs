@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use address::{ChunkId, ExtentKey};
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use pack::PackError;
+use wire::memory_of;
 
 use crate::error::NodeError;
-use crate::table::{BoundedRows, Excess, OpenTable};
+use crate::table::{BoundedRows, Excess, OpenTable, Pack};
 
 /// A chunk of one of a table's packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,10 +21,15 @@ pub struct FillKey {
     pub chunk: ChunkId,
 }
 
+/// The extents of chunks that are read together may take this many times as many bytes as their columns. Padding takes
+/// at most half as many bytes as the rows; this leaves room for the values of dictionaries.
+const ENCODED_PER_READ: u64 = 2;
+
 /// The source of a chunk's data. It hides the table from the filler.
 pub trait Chunk: Send {
-    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment. Reading a blob column stops with
-    /// [`NodeError::ChunkTooLarge`] once its rows take more bytes than that.
+    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment. Stops with
+    /// [`NodeError::ChunkTooLarge`] or [`PackError::TooLong`] once the rows take more bytes than that in memory, or
+    /// encoded.
     fn encoded(
         self: Box<Self>,
         bytes_max: u64,
@@ -34,11 +41,13 @@ pub trait Chunk: Send {
         None
     }
 
-    /// Reads this chunk and those after it, `chunks` in all, in one scan, and returns an extent for each. Call it only
-    /// if [`scan_bytes`](Self::scan_bytes) returns a number.
+    /// Reads this chunk and those after it, `chunks` in all, in one scan, and returns an extent for each of the first
+    /// of them: as many as take at most `bytes_max` bytes in memory, and twice as many encoded. Call it only if
+    /// [`scan_bytes`](Self::scan_bytes) returns a number.
     fn encoded_together(
         &self,
         chunks: u32,
+        _bytes_max: u64,
     ) -> BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>> {
         let problem = format!("{chunks} chunks can't be scanned together");
         let source = std::io::Error::other(problem);
@@ -69,24 +78,38 @@ impl Chunk for TableChunk {
         async move {
             let Self { table, key: FillKey { pack, chunk } } = *self;
             let rows = table.fragment(chunk.fragment).map_or(0..0, |f| f.rows_of(chunk.index));
-            let columns = &table.packs()[pack].columns;
-            let batch = if table.packs()[pack].is_blob {
-                let too_large = |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge {
-                    rows,
-                    bytes_max,
-                    bytes,
-                };
-                let mut read = BoundedRows::new(rows.len(), 1, bytes_max, too_large);
-                while let Some(piece) = read.next() {
-                    let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
-                    read.push(table.table().read_chunk(chunk.fragment, piece, columns).await?)?;
-                }
-                read.joined()?
-            } else {
-                table.table().read_chunk(chunk.fragment, rows, columns).await?
+            let Pack { columns, layout, is_blob, fixed_bytes, .. } = &table.packs()[pack];
+            let too_large = |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge {
+                rows,
+                bytes_max,
+                bytes,
             };
-            let mut extents = encoded(&table, pack, &[batch]).await?;
-            Ok(extents.swap_remove(0))
+            let bytes = fixed_bytes.saturating_mul(rows.len() as u64);
+            if bytes > bytes_max {
+                return Err(too_large(Excess { rows: rows.len(), bytes_max, bytes }));
+            }
+            let read = |rows| table.table().read_chunk(chunk.fragment, rows, columns, bytes_max);
+            let batches = if *is_blob {
+                let mut blobs = BoundedRows::new(rows.len(), 1, bytes_max, too_large);
+                while let Some(piece) = blobs.next() {
+                    let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
+                    for batch in read(piece).await? {
+                        blobs.push(batch)?;
+                    }
+                }
+                vec![blobs.joined()?]
+            } else {
+                let batches = read(rows.clone()).await?;
+                let rows = rows.len();
+                if rows_in(&batches) < rows {
+                    let bytes = memory_of(batches.iter().flat_map(RecordBatch::columns)) as u64;
+                    return Err(too_large(Excess { rows, bytes_max, bytes }));
+                }
+                batches
+            };
+            // The batches are not held while the rows are encoded.
+            let pieces = batches.into_iter().map(|batch| batch.into_parts().1).collect();
+            Ok(layout.encode_within(pieces, bytes_max)?)
         }
         .boxed()
     }
@@ -102,6 +125,7 @@ impl Chunk for TableChunk {
     fn encoded_together(
         &self,
         chunks: u32,
+        bytes_max: u64,
     ) -> BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>> {
         let (table, FillKey { pack, chunk }) = (Arc::clone(&self.table), self.key);
         async move {
@@ -110,28 +134,50 @@ impl Chunk for TableChunk {
             let each: Vec<_> = (chunk.index..chunk.index + chunks).map(rows_of).collect();
             let start = rows_of(chunk.index).start;
             let rows = start..rows_of(chunk.index + chunks - 1).end;
-            let columns = &table.packs()[pack].columns;
-            let batch = table.table().read_chunk(chunk.fragment, rows, columns).await?;
-            let slice = |rows: &Range<u32>| batch.slice((rows.start - start) as usize, rows.len());
-            let slices: Vec<_> = each.iter().map(slice).collect();
-            encoded(&table, pack, &slices).await
+            let Pack { columns, layout, .. } = &table.packs()[pack];
+            let batches =
+                table.table().read_chunk(chunk.fragment, rows, columns, bytes_max).await?;
+            let read = rows_in(&batches);
+            let mut bytes_left = bytes_max.saturating_mul(ENCODED_PER_READ);
+            let mut extents = Vec::with_capacity(each.len());
+            for rows in each {
+                let rows = (rows.start - start) as usize..(rows.end - start) as usize;
+                if rows.end > read {
+                    break;
+                }
+                let pieces = pieces_of(&batches, rows);
+                let extent = match layout.encode_within(pieces, bytes_left.min(bytes_max)) {
+                    Err(PackError::TooLong { .. }) => break,
+                    encoded => encoded?,
+                };
+                bytes_left = bytes_left.saturating_sub(extent.bytes.len() as u64);
+                extents.push(extent);
+                // Encoding a chunk takes milliseconds of CPU. It runs on the threads of fills, and yields between
+                // chunks.
+                tokio::task::yield_now().await;
+            }
+            Ok(extents)
         }
         .boxed()
     }
 }
 
-/// Encodes chunks of one of a table's packs. Returns an extent for each.
-async fn encoded(
-    table: &OpenTable,
-    pack: usize,
-    chunks: &[RecordBatch],
-) -> Result<Vec<pack::Extent>, NodeError> {
-    let layout = &table.packs()[pack].layout;
-    let mut extents = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
-        // Encoding a chunk takes milliseconds of CPU. It runs on the threads of fills, and yields between chunks.
-        extents.push(layout.encode(chunk.columns())?);
-        tokio::task::yield_now().await;
+/// Returns the number of rows of all batches.
+fn rows_in(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+/// Returns the columns of these rows, which count from the first row of the first batch, as they are divided into
+/// batches. Copies no values.
+fn pieces_of(batches: &[RecordBatch], rows: Range<usize>) -> Vec<Vec<ArrayRef>> {
+    let (mut pieces, mut first) = (Vec::new(), 0);
+    for batch in batches {
+        let end = first + batch.num_rows();
+        let (from, to) = (rows.start.max(first), rows.end.min(end));
+        if from < to {
+            pieces.push(batch.slice(from - first, to - from).into_parts().1);
+        }
+        first = end;
     }
-    Ok(extents)
+    pieces
 }

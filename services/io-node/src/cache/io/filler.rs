@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use address::{DriveNo, ExtentKey, SECTOR_BYTES};
+use futures::FutureExt;
 use ring::{ReadError, WriteError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -56,7 +57,7 @@ pub struct Filler {
 
 /// A fill that was requested and has not ended.
 struct Fill {
-    /// The chunk's data, until it is scanned.
+    /// The chunk's data, until it is scanned by itself, or the fill ends.
     chunk: Option<Box<dyn Chunk>>,
     waiters: Vec<Waiter>,
 }
@@ -204,7 +205,7 @@ impl Filler {
         self.report();
         for action in actions {
             match action {
-                Action::Scan(keys) => self.scan(&keys),
+                Action::Scan(keys) => self.scan(keys),
                 Action::Write { extent, purpose, bytes } => {
                     let drive = self.transfers(extent.drive);
                     let write = task::write(drive, Arc::clone(&extent), purpose, bytes);
@@ -279,16 +280,31 @@ impl Filler {
         }
     }
 
-    fn scan(&mut self, keys: &[ExtentKey]) {
-        let chunk = |key: &ExtentKey| {
-            let chunk = self.fills.get_mut(key).and_then(|fill| fill.chunk.take());
-            (*key, chunk.expect("a fill is scanned once"))
+    fn scan(&mut self, keys: Vec<ExtentKey>) {
+        const MISSING: &str = "a fill that is to be scanned has its chunk";
+        let scan = match *keys {
+            [key] => {
+                let chunk = self.fills.get_mut(&key).and_then(|fill| fill.chunk.take());
+                let bytes_max = self.books.segment_sectors() * SECTOR_BYTES as u64;
+                task::scan(key, chunk.expect(MISSING), bytes_max).boxed()
+            }
+            _ => {
+                // The chunks stay here, because a scan may leave some of them to a later one.
+                let chunk = |key: &ExtentKey| {
+                    let fill = self.fills.get(key);
+                    fill.and_then(|fill| fill.chunk.as_deref()).expect(MISSING)
+                };
+                let run: Vec<_> = keys.iter().map(|key| (*key, chunk(key).scan_bytes())).collect();
+                let bytes_max = self.books.scan_bytes_max();
+                let together = chunk(&keys[0]).encoded_together(run.len() as u32, bytes_max);
+                task::scan_together(run, together).boxed()
+            }
         };
-        let run: Vec<_> = keys.iter().map(chunk).collect();
-        let keys = keys.to_vec();
         let failed = |key| (key, Err(ScanError::Failed("reading the table panicked".to_owned())));
-        let instead = move || Event::Scanned { extents: keys.into_iter().map(failed).collect() };
-        let scan = task::scan(run, self.books.segment_sectors() * SECTOR_BYTES as u64);
+        let instead = move || Event::Scanned {
+            extents: keys.into_iter().map(failed).collect(),
+            left: Vec::new(),
+        };
         self.steps.spawn_on(self.threads.next(), "scan", scan, instead);
     }
 

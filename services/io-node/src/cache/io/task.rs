@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use address::{ByteOffset, ExtentKey, SECTOR_BYTES, SectorNo};
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use pack::PackError;
 use ring::{AlignedBuf, WriteError};
 use tokio::sync::{mpsc, oneshot};
@@ -70,37 +70,44 @@ async fn read_checked(
     Ok(())
 }
 
-/// Reads neighbouring chunks in one scan and encodes them. If that fails, each chunk is read by itself, so that an
-/// error in one does not fail the others.
-pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Event {
-    if let [(_, first), _, ..] = run.as_slice() {
-        let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();
-        match together.await {
-            Ok(Ok(extents)) if extents.len() == run.len() => {
-                let names = run.into_iter().map(|(name, _)| name);
-                return Event::Scanned {
-                    extents: names.zip(extents.into_iter().map(Ok)).collect(),
-                };
-            }
-            Ok(Ok(_)) => tracing::error!("a scan returned another number of chunks than requested"),
-            Ok(Err(error)) => tracing::debug!(%error, "neighbours are scanned one by one"),
-            Err(_) => tracing::error!("reading neighbours together panicked"),
+/// Waits for `extents`, those of the first chunks of `run`, which are read in one scan. The others are left to later
+/// scans. If the scan fails, or not even the first chunk fits into its memory, each chunk is left to a scan of its own,
+/// so that an error in one does not fail the others. `run` has each chunk's bytes of a scan ([`Chunk::scan_bytes`]).
+pub async fn scan_together(
+    run: Vec<(ExtentKey, Option<u64>)>,
+    extents: BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>>,
+) -> Event {
+    let extents = match AssertUnwindSafe(extents).catch_unwind().await {
+        Ok(Ok(extents)) => extents,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "neighbours are scanned one by one");
+            Vec::new()
         }
-    }
-    let mut extents = Vec::with_capacity(run.len());
-    for (name, chunk) in run {
-        // A panic in a library fails only this fill, and is still reported to the filler.
-        let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
-            Ok(extent) => extent.map_err(|error| match error {
-                NodeError::ChunkTooLarge { bytes, .. } => ScanError::TooLong(bytes),
-                NodeError::Pack(PackError::TooLarge { .. }) => ScanError::TooLong(EXTENT_BYTES_END),
-                error => ScanError::Failed(error.to_string()),
-            }),
-            Err(_) => Err(ScanError::Failed("reading the table panicked".into())),
-        };
-        extents.push((name, extent));
-    }
-    Event::Scanned { extents }
+        Err(_) => {
+            tracing::error!("reading neighbours together panicked");
+            Vec::new()
+        }
+    };
+    let read = extents.len();
+    let left = run.iter().skip(read);
+    let left = left.map(|&(name, bytes)| (name, bytes.filter(|_| read > 0))).collect();
+    let extents = run.iter().map(|(name, _)| *name).zip(extents.into_iter().map(Ok)).collect();
+    Event::Scanned { extents, left }
+}
+
+/// Reads a chunk and encodes it.
+pub async fn scan(name: ExtentKey, chunk: Box<dyn Chunk>, bytes_max: u64) -> Event {
+    // A panic in a library fails only this fill, and is still reported to the filler.
+    let extent = match AssertUnwindSafe(chunk.encoded(bytes_max)).catch_unwind().await {
+        Ok(extent) => extent.map_err(|error| match error {
+            NodeError::ChunkTooLarge { bytes, .. }
+            | NodeError::Pack(PackError::TooLong { bytes, .. }) => ScanError::TooLong(bytes),
+            NodeError::Pack(PackError::TooLarge { .. }) => ScanError::TooLong(EXTENT_BYTES_END),
+            error => ScanError::Failed(error.to_string()),
+        }),
+        Err(_) => Err(ScanError::Failed("reading the table panicked".into())),
+    };
+    Event::Scanned { extents: vec![(name, extent)], left: Vec::new() }
 }
 
 /// Writes an extent.
