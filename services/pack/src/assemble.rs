@@ -4,6 +4,7 @@
 //! new      takes each row's length from the index of its extent and allocates the buffers
 //! put      copies the row's values to their positions in the final Arrow buffers if all projected columns have fixed
 //!          width, or if the pack's only column is binary or text, such as a blob
+//!          decodes a whole row at once if all rows before it were decoded, as rows from RAM mostly arrive
 //!          otherwise stages the row, because the positions of its values depend on the rows before it
 //!          (a piece of a fixed-width row with a header is staged too)
 //! finish   decodes staged rows in order; a position that was not put completely is an error, unless the index says
@@ -32,6 +33,8 @@ pub struct Assembler {
     columns: Vec<String>,
     rows: Vec<Row>,
     target: Target,
+    /// The position up to which rows arrived whole and in order. They are decoded, and all staged rows come after them.
+    next: usize,
     /// The rows that can't be decoded as they arrive.
     staged: StagedRows,
 }
@@ -125,7 +128,7 @@ impl Assembler {
                 Target::Rows(gather)
             }
         };
-        Ok(Self { columns, rows, target, staged: StagedRows::default() })
+        Ok(Self { columns, rows, target, next: 0, staged: StagedRows::default() })
     }
 
     /// Returns the number of positions.
@@ -193,9 +196,13 @@ impl Assembler {
                     return Ok(());
                 }
             }
-            (Target::Rows(gather), _) if is_whole && gather.is_fixed() => {
+            (Target::Rows(gather), _)
+                if is_whole && (position == self.next || gather.is_fixed()) =>
+            {
                 let set = gather.set(position, bytes);
-                return set.map_err(|(i, malformed)| corrupt(&self.columns, i, malformed));
+                set.map_err(|(i, malformed)| corrupt(&self.columns, i, malformed))?;
+                self.next += usize::from(position == self.next);
+                return Ok(());
             }
             (Target::Rows(_), _) => {}
         }
@@ -225,6 +232,10 @@ impl Assembler {
             Target::Rows(ref mut gather) => gather,
         };
         for (position, row) in self.rows.iter().enumerate().filter(|(_, row)| row.is_staged) {
+            debug_assert!(
+                position >= self.next,
+                "slots of variable width are set in ascending order"
+            );
             let bytes = self.staged.row(position, row.len);
             if row.form == Form::Plain {
                 gather.solo_mut().into_iter().for_each(|solo| solo.set_plain(position, bytes));

@@ -284,6 +284,26 @@ fn errors_of_corrupt_rows_name_column_and_reason() {
 }
 
 #[test]
+fn a_row_of_variable_width_is_decoded_as_it_arrives_only_if_all_rows_before_it_were() {
+    let numbers: ArrayRef = Arc::new(Int16Array::from(vec![1, 2]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+    let columns = [numbers, texts];
+    let (layout, extent) = (layout(&columns), encode(&columns));
+    let mut corrupt = row(&extent, 1).to_vec();
+    // The end of the text.
+    corrupt[3] += 1;
+    let assembler =
+        || Assembler::new(&layout, &[0, 1], [(&extent.index, 0), (&extent.index, 1)]).unwrap();
+    let mut in_order = assembler();
+    in_order.put(0, row(&extent, 0)).unwrap();
+    assert!(matches!(in_order.put(1, &corrupt), Err(PackError::Corrupt { .. })));
+    let mut out_of_order = assembler();
+    out_of_order.put(1, &corrupt).unwrap();
+    out_of_order.put(0, row(&extent, 0)).unwrap();
+    assert!(matches!(out_of_order.finish(), Err(PackError::Corrupt { .. })));
+}
+
+#[test]
 fn bytes_in_the_slot_of_a_null_are_not_written() {
     let item = Arc::new(Field::new("item", DataType::Int8, true));
     let lists = |hidden: [Option<i8>; 2]| {

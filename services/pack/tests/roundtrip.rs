@@ -19,6 +19,11 @@ use rand::{Rng, RngCore};
 
 /// Checks a round trip of arbitrary rows from two extents of one pack, in any order and repeated.
 fn check(seed: u64, columns: usize, rows: [usize; 2]) {
+    check_arrivals(seed, columns, rows, 0.0);
+}
+
+/// Like [`check`]. The share `in_order` of the rows arrives first, in ascending order of positions.
+fn check_arrivals(seed: u64, columns: usize, rows: [usize; 2], in_order: f64) {
     let mut rng = arbitrary::rng(seed);
     let fields = arbitrary::fields(&mut rng, columns);
     let layout = PackLayout::new(&fields).unwrap();
@@ -37,7 +42,7 @@ fn check(seed: u64, columns: usize, rows: [usize; 2]) {
     projection.shuffle(&mut rng);
     projection.truncate(rng.random_range(0..=columns));
 
-    let found = assemble(&mut rng, &layout, &extents, &projection, &wanted);
+    let found = assemble(&mut rng, &layout, &extents, &projection, &wanted, in_order);
     assert_eq!(found.len(), projection.len());
     let indices = wanted.iter().map(|&(extent, row)| row + (extent * rows[0]) as u32);
     let indices: UInt32Array = indices.collect();
@@ -79,6 +84,7 @@ fn assemble(
     extents: &[Extent; 2],
     projection: &[usize],
     wanted: &[(usize, u32)],
+    in_order: f64,
 ) -> Vec<ArrayRef> {
     let rows = wanted.iter().map(|&(extent, row)| (&extents[extent].index, row));
     // Previous contents of the memory must not show up in the result.
@@ -88,9 +94,10 @@ fn assemble(
         buffer
     };
     let mut assembler = Assembler::in_memory(layout, projection, rows, &mut used_memory).unwrap();
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.shuffle(rng);
-    for position in order {
+    let (first, mut last): (Vec<usize>, Vec<usize>) =
+        (0..wanted.len()).partition(|_| rng.random_bool(in_order));
+    last.shuffle(rng);
+    for position in first.into_iter().chain(last) {
         let (extent, row) = wanted[position];
         let Extent { index, bytes } = &extents[extent];
         if index.is_null(row) && rng.random_bool(0.5) {
@@ -98,7 +105,7 @@ fn assemble(
         }
         let span = index.span(row).unwrap();
         let bytes = &bytes[span.offset as usize..(span.offset + span.len) as usize];
-        if rng.random_bool(0.6) {
+        if rng.random_bool(0.6_f64.max(in_order)) {
             assembler.put(position, bytes).unwrap();
             continue;
         }
@@ -134,6 +141,16 @@ proptest! {
     #[test]
     fn several_columns(seed: u64, columns in 2..6usize, rows in [0..40usize, 0..40usize]) {
         check(seed, columns, rows);
+    }
+
+    #[test]
+    fn rows_partly_in_order(
+        seed: u64,
+        columns in 2..6usize,
+        rows in [0..40usize, 0..40usize],
+        in_order in 0.5..=1.0f64,
+    ) {
+        check_arrivals(seed, columns, rows, in_order);
     }
 
     #[test]
