@@ -14,6 +14,7 @@ use futures::future::try_join;
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
 use lake::{FileRows, fault_of, read_file, read_keys};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
@@ -238,9 +239,17 @@ fn encode(
         .build();
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
     let mut rows = 0;
+    let mut row_groups = 0;
     while let Some(batch) = batches.blocking_recv() {
         rows += batch.num_rows() as u64;
         writer.write(&batch)?;
+        if writer.flushed_row_groups().len() > row_groups {
+            row_groups = writer.flushed_row_groups().len();
+            // Starts to write the dirty pages to the drive, without waiting, and drops those that are written.
+            // Otherwise the page cache holds most of the file at the end, and the sync waits for the drive with all
+            // CPUs idle. The file is complete also if the kernel ignores the advice.
+            let _ = posix_fadvise(writer.inner(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        }
     }
     writer.close()?;
     Ok(rows)
