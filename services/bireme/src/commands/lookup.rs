@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, Schema, SchemaRef};
 use clap::{Args, ValueHint};
 use client::query::{
     Append, KeyCounts, LookupOpen, TableDescription, append_columns, columns_to_append,
@@ -18,7 +18,8 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -38,6 +39,10 @@ const BATCHES_AHEAD: usize = 2;
 
 /// The encoded size at which a row group of the output ends. Its columns are in memory until then.
 const ROW_GROUP_BYTES: usize = 64 << 20;
+
+/// The size at which the dictionary of a column of fixed-size binary values ends: 4,096 values of 16 bytes. The values
+/// are mostly UUIDs or hashes. If there are so many different ones, a larger dictionary has no use.
+const BINARY_DICTIONARY_BYTES: usize = 64 << 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -233,10 +238,7 @@ fn encode(
     schema: SchemaRef,
     file: File,
 ) -> std::result::Result<u64, ParquetError> {
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(Default::default()))
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
-        .build();
+    let properties = writer_properties(&schema);
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
     let mut rows = 0;
     let mut row_groups = 0;
@@ -253,4 +255,63 @@ fn encode(
     }
     writer.close()?;
     Ok(rows)
+}
+
+/// Returns how a file of `schema` is encoded. Columns of fixed-size binary values have no statistics: the least and the
+/// greatest of some UUIDs or hashes, which are rarely sorted, exclude no page from a search.
+fn writer_properties(schema: &Schema) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES));
+    for field in schema.fields() {
+        if matches!(field.data_type(), DataType::FixedSizeBinary(_)) {
+            let column = ColumnPath::from(field.name().as_str());
+            properties = properties
+                .set_column_statistics_enabled(column.clone(), EnabledStatistics::None)
+                .set_column_dictionary_page_size_limit(column, BINARY_DICTIONARY_BYTES);
+        }
+    }
+    properties.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int64Array};
+    use parquet::basic::Encoding;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use super::*;
+
+    #[test]
+    fn fixed_size_binary_has_no_statistics_and_only_small_dictionaries() {
+        let rows = 20_000;
+        let binary = |different: i64| -> ArrayRef {
+            let values = (0..rows).map(|row| (row % different).to_le_bytes());
+            Arc::new(FixedSizeBinaryArray::try_from_iter(values).unwrap())
+        };
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        let columns = [("few", binary(100)), ("many", binary(rows)), ("numbers", numbers)];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let (sender, batches) = mpsc::channel(1);
+        sender.blocking_send(batch.clone()).unwrap();
+        drop(sender);
+        let file = tempfile::tempfile().unwrap();
+        let written = encode(batches, batch.schema(), file.try_clone().unwrap()).unwrap();
+        assert_eq!(written, rows as u64);
+
+        let file = SerializedFileReader::new(file).unwrap();
+        let row_group = file.get_row_group(0).unwrap();
+        let last_encoding = |column| {
+            let pages = row_group.get_column_page_reader(column).unwrap();
+            pages.last().unwrap().unwrap().encoding()
+        };
+        let encodings = [0, 1, 2].map(last_encoding);
+        assert_eq!(
+            encodings,
+            [Encoding::RLE_DICTIONARY, Encoding::PLAIN, Encoding::RLE_DICTIONARY]
+        );
+        let columns = row_group.metadata().columns().iter();
+        let have_statistics: Vec<bool> = columns.map(|it| it.statistics().is_some()).collect();
+        assert_eq!(have_statistics, [false, false, true]);
+    }
 }
