@@ -38,7 +38,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// The time for which look-ups that are refused because of load or a limit, or that the node does not answer because it
 /// is away, are repeated without any success, if the projection has no timeout of its own. A node restarts within
 /// seconds, and its queues drain in less than a second. With a limit of rows per second, a batch waits for the rows of
-/// earlier ones, which a node looks up together, up to 10,000: this is enough from 250 rows per second on.
+/// earlier ones, which a node looks up together, up to 4,096: this is enough from 100 rows per second on.
 pub(super) const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum number of batches in flight if all rows of each key are returned: each answer may be as large as a

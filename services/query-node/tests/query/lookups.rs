@@ -332,6 +332,25 @@ async fn only_violations_of_the_protocol_end_the_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn batches_share_a_reply_up_to_4096_keys_and_a_larger_one_has_its_own() {
+    let (_table, node, _client) = served().await;
+    let open = LookupOpen { handle: 1, ..open(&["id"]) };
+    let batches = vec![batch(1, 5_000), batch(2, 2_048), batch(3, 2_048), batch(4, 1)];
+    let message = LookupRequest { open: vec![open], batches, ..Default::default() };
+    let (said, status) = send_raw(&node, vec![message]).await;
+    assert!(status.is_none(), "{status:?}");
+    let ids = |it: LookupResponse| match it.kind {
+        Some(Kind::Reply(reply)) => {
+            Some(reply.results.iter().map(|it| it.id).collect::<Vec<u64>>())
+        }
+        _ => None,
+    };
+    let mut replies: Vec<_> = said.into_iter().filter_map(ids).collect();
+    replies.sort_unstable();
+    assert_eq!(replies, [vec![1], vec![2, 3], vec![4]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_compressed_stream_of_keys_is_refused_before_it_is_decoded() {
     let (_table, _node, client) = served().await;
     let by_id = LookupOpen { key_column: "id".into(), ..open(&["id"]) };
