@@ -64,12 +64,15 @@ impl<T: Message> codec::Encoder for Encoder<T> {
     type Error = Status;
 
     fn encode(&mut self, item: T, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        let full = |error: prost::EncodeError| Status::internal(error.to_string());
-        if item.encoded_len() > FLAT_BYTES_MAX {
-            return item.encode(out).map_err(full);
+        let len = item.encoded_len();
+        if len > FLAT_BYTES_MAX {
+            // Otherwise the buffer grows several times while the buffers of the rows are put, and is copied each time.
+            out.reserve(len);
+            item.encode_raw(out);
+            return Ok(());
         }
         self.flat.clear();
-        item.encode(&mut self.flat).map_err(full)?;
+        item.encode_raw(&mut self.flat);
         out.put_slice(&self.flat);
         Ok(())
     }
@@ -87,5 +90,41 @@ impl<U: Message + Default> codec::Decoder for Decoder<U> {
         // `copy_to_bytes` of tonic's buffer takes the message out without a copy.
         let message = buf.copy_to_bytes(buf.remaining());
         U::decode(message).map(Some).map_err(|error| undecodable(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use fuzz::within;
+    use tonic::codec::{Codec as _, EncodeBody};
+    use tonic::codegen::Body;
+    use tonic::codegen::tokio_stream::once;
+
+    use super::*;
+    use crate::ArrowBatch;
+    use crate::pieces::PREFIX_BYTES;
+    use crate::query::LookupReply;
+    use crate::query::lookup_reply::Rows;
+
+    #[test]
+    fn memory_for_a_large_message_is_allocated_once() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![7; 5000]));
+        let columns = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, column.clone()));
+        let rows = RecordBatch::try_from_iter(columns).unwrap();
+        let rows = Some(Rows::Arrow(ArrowBatch::from_record_batch(&rows).unwrap()));
+        let reply = LookupReply { rows, ..Default::default() };
+        let len = reply.encoded_len();
+        let encoder = Codec::<LookupReply, LookupReply>::default().encoder();
+        let replies = once(Ok::<_, Status>(reply));
+        let mut body = pin!(EncodeBody::new_client(encoder, replies, None, None));
+        let mut context = Context::from_waker(Waker::noop());
+        let frame = within(len + (16 << 10), || body.as_mut().poll_frame(&mut context));
+        let Poll::Ready(Some(Ok(frame))) = frame else { panic!("there is no frame") };
+        assert_eq!(frame.into_data().unwrap().len(), PREFIX_BYTES + len);
     }
 }
