@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::cast;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use wire::query::lookup_batch::Keys;
 use wire::query::{Integers, Strings};
 use wire::{Fault, Reason};
@@ -39,10 +39,11 @@ pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
         | DataType::FixedSizeBinary(_) => {
             let strings = to(&DataType::LargeBinary)?;
             let strings = strings.as_binary::<i64>();
-            let mut data = BytesMut::new();
-            strings.iter().flatten().for_each(|key| data.extend_from_slice(key));
-            let lengths = strings.offsets().lengths().map(|length| length as u32).collect();
-            Ok(Keys::Strings(Strings { data: data.freeze(), lengths }))
+            let offsets = strings.offsets();
+            // As none is null, the keys follow each other. A slice has other values before and after them.
+            let data = &strings.values()[offsets[0] as usize..offsets[strings.len()] as usize];
+            let lengths = offsets.lengths().map(|length| length as u32).collect();
+            Ok(Keys::Strings(Strings { data: Bytes::copy_from_slice(data), lengths }))
         }
         DataType::Date32
         | DataType::Date64
@@ -93,7 +94,10 @@ fn arrow_stream(column: &ArrayRef) -> Result<Bytes, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{BinaryViewArray, Int32Array, Int64Array, StringViewArray, UInt64Array};
+    use arrow_array::{
+        BinaryViewArray, FixedSizeBinaryArray, Int32Array, Int64Array, StringArray,
+        StringViewArray, UInt64Array,
+    };
     use wire::RowStream;
 
     use super::*;
@@ -107,6 +111,16 @@ mod tests {
         let expected = Keys::Strings(Strings { data: text.concat().into(), lengths });
         assert_eq!(keys_of(&views).unwrap(), expected);
         assert_eq!(keys_of(&bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_the_values_of_a_slice_are_keys() {
+        let expected = Keys::Strings(Strings { data: "bbcc".into(), lengths: vec![2, 2] });
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a", "bb", "cc", "ddd"]));
+        assert_eq!(keys_of(&text.slice(1, 2)).unwrap(), expected);
+        let values = ["aa", "bb", "cc", "dd"].into_iter();
+        let bytes: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter(values).unwrap());
+        assert_eq!(keys_of(&bytes.slice(1, 2)).unwrap(), expected);
     }
 
     #[test]
