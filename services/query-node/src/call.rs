@@ -347,8 +347,12 @@ impl Call {
         self.held.hold(bytes, self.context.flow())
     }
 
-    /// Removes the call from the work in progress, because it lasts for as long as its caller reads.
+    /// Removes the call from the work in progress, because it lasts for as long as its caller reads. From here on its
+    /// memory counts as that of a complete answer.
     pub fn waits_for_reader(&mut self) {
+        if let Some(holder) = &self.caller.holder {
+            self.held.wait_for(holder);
+        }
         if std::mem::take(&mut self.is_under_way) {
             self.state.metrics.finished(self.rpc);
         }
@@ -357,6 +361,15 @@ impl Call {
     /// Takes the memory that the call's rows hold, for as long as they are needed after the call has ended.
     pub fn take_held(&mut self) -> HeldRows {
         std::mem::replace(&mut self.held, HeldRows::new(&self.state.row_memory))
+    }
+
+    /// Takes the memory that the rows of a complete answer hold, until the connection takes the answer.
+    pub fn take_ready(&mut self) -> HeldRows {
+        let mut held = self.take_held();
+        if let Some(holder) = &self.caller.holder {
+            held.wait_for(holder);
+        }
+        held
     }
 
     /// Counts a failure that does not end the call, such as that of one batch of several. Returns the fault for the

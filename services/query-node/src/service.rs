@@ -139,7 +139,7 @@ impl QueryService for Service {
         if take.is_one_fetch() {
             let messages = take.next(&state, &mut call).await;
             // The messages are parts of one buffer, which lasts until the last of them has been read.
-            let held = call.take_held();
+            let held = call.take_ready();
             let messages = call.end(messages)?.into_iter().map(move |message| {
                 let _held = &held;
                 Ok(message)

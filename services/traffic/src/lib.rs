@@ -8,7 +8,7 @@
 //! Invariants:
 //! - Bytes are counted before they are kept, and given back when the data is dropped.
 //! - A caller that stops reading or writing can't keep 64 KiB or more while others are refused: its connection is ended
-//!   ([`Holder`]).
+//!   ([`Holder`]). This includes the rows of complete answers that wait behind a part of a reply, however small it is.
 //! - A stream whose request does not arrive loses its memory to new streams ([`StreamRoom`]).
 //!
 //! Kernel buffers of sockets are not counted. The bytes in HTTP/2's window of a connection are not counted either, but

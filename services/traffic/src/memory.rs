@@ -39,8 +39,8 @@ const SMALL_FRAME_BYTES: u32 = 256;
 /// high that a memory of 128 MiB suffices for hundreds of connections.
 const WINDOW_PART: u64 = 2048;
 
-/// The minimum number of bytes that a stalled connection must hold to be ended. Ending one with fewer would not help
-/// others.
+/// The minimum number of bytes that must wait for the caller of a stalled connection to end it. Ending one with fewer
+/// would not help others.
 const STALLED_BYTES_MIN: u64 = 64 << 10;
 
 /// The minimum peak, in bytes, after which returning memory to the system is worth the allocator's time.
@@ -232,9 +232,9 @@ impl TrafficMemory {
         holders.all.push(Arc::downgrade(holder));
     }
 
-    /// Ends stalled connections, those that hold the most bytes first, until enough memory will become free for a
-    /// request of `bytes` and for the next ones. A connection is closed only when its task runs, so the caller that
-    /// asked for `bytes` is still refused. It finds room when it tries again.
+    /// Ends stalled connections, those for whose callers the most bytes wait first, until enough memory will become
+    /// free for a request of `bytes` and for the next ones. A connection is closed only when its task runs, so the
+    /// caller that asked for `bytes` is still refused. It finds room when it tries again.
     fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {
@@ -242,14 +242,15 @@ impl TrafficMemory {
         }
         holders.searched = Some(Instant::now());
         holders.all.retain(|holder| holder.strong_count() > 0);
-        let mut all: Vec<_> = holders.all.iter().filter_map(Weak::upgrade).collect();
-        all.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.bytes()));
+        let all = holders.all.iter().filter_map(Weak::upgrade);
+        // Other threads may give memory back, so the bytes are read once.
+        let mut all: Vec<_> = all.map(|holder| (holder.awaiting_caller(), holder)).collect();
+        all.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         // Free twice as much as was asked for, and at least an eighth of the memory, because the next caller comes
         // soon.
         let wanted = bytes.saturating_mul(2).max(self.max / 8);
         let mut freed = 0;
-        for holder in all {
-            let holds = holder.bytes();
+        for (holds, holder) in all {
             if freed >= wanted || holds < STALLED_BYTES_MIN {
                 break;
             }
@@ -343,20 +344,33 @@ impl HeldBytes {
         drop(self.split(bytes));
     }
 
-    /// Attaches these counted bytes to `bytes`: they are given back when the last reference to `bytes` is dropped.
+    /// Attaches these counted bytes to `bytes`, a part of a reply that is handed to HTTP. They are given back when the
+    /// last reference to `bytes` is dropped.
     pub fn with(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(HeldPiece { bytes, _held: self })
+        if let Some(holder) = &self.holder {
+            holder.add_part();
+        }
+        Bytes::from_owner(ReplyPart { bytes, held: self })
     }
 }
 
-struct HeldPiece {
+/// A part of a reply that was handed to HTTP, which keeps it until it has been sent.
+struct ReplyPart {
     bytes: Bytes,
-    _held: HeldBytes,
+    held: HeldBytes,
 }
 
-impl AsRef<[u8]> for HeldPiece {
+impl AsRef<[u8]> for ReplyPart {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Drop for ReplyPart {
+    fn drop(&mut self) {
+        if let Some(holder) = &self.held.holder {
+            holder.remove_part();
+        }
     }
 }
 
@@ -422,6 +436,33 @@ mod tests {
         assert!(!is_ended(&holders[1]).await && !is_ended(&holders[2]).await);
         drop(stalled);
         assert!(memory.hold(1 << 16, 0).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn complete_answers_behind_a_part_that_nobody_reads_are_freed() {
+        let memory = TrafficMemory::new(1 << 20);
+        let holders = [(); 2].map(|()| Arc::new(Holder::default()));
+        holders.iter().for_each(|holder| memory.watch(holder));
+        let rows = [1 << 19, (1 << 19) - 40].map(|bytes| memory.hold(bytes, 0).unwrap());
+        holders.iter().zip(&rows).for_each(|(holder, rows)| holder.add_ready(rows.bytes()));
+        // One connection has a part of a reply that can't be sent. The other one's answers wait for an earlier one, and
+        // a request has begun to arrive.
+        let welcome = memory.hold(20, 0).unwrap().held_by(&holders[0]);
+        let welcome = welcome.with(Bytes::from_static(&[7; 20]));
+        let arriving = memory.hold(20, 0).unwrap().held_by(&holders[1]);
+        let is_ended = |holder: &Arc<Holder>| {
+            let holder = Arc::clone(holder);
+            async move { tokio::time::timeout(Duration::from_millis(1), holder.ended()).await.is_ok() }
+        };
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(memory.hold(1 << 16, 0).is_none());
+        assert!(!is_ended(&holders[0]).await, "it has not stalled for long enough");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(memory.hold(1 << 16, 0).is_none());
+        assert!(is_ended(&holders[0]).await && !is_ended(&holders[1]).await);
+        drop((welcome, arriving));
+        holders.iter().zip(&rows).for_each(|(holder, rows)| holder.remove_ready(rows.bytes()));
+        assert_eq!(holders.map(|holder| (holder.awaiting_caller(), holder.ready())), [(0, 0); 2]);
     }
 
     #[test]

@@ -9,11 +9,16 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use client::query::QueryClient;
 use http_body::Frame;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
+use wire::query::lookup_batch::Keys;
+use wire::query::{
+    GetRequest, LookupBatch, LookupOpen, LookupRequest, OnMissing, Strings, TakeRequest,
+};
 
 use super::cluster::{Cluster, Node, PATIENCE, Settings};
 use super::good_caller::GoodCaller;
@@ -272,6 +277,7 @@ fn of_query(call: &str) -> &'static str {
         "Take" => "/bireme.query.v1.QueryService/Take",
         "Get" => "/bireme.query.v1.QueryService/Get",
         "GetStream" => "/bireme.query.v1.QueryService/GetStream",
+        "Lookup" => "/bireme.query.v1.QueryService/Lookup",
         "Search" => "/bireme.query.v1.QueryService/Search",
         _ => "/bireme.query.v1.QueryService/Status",
     }
@@ -310,15 +316,22 @@ fn search(k: u32) -> Bytes {
         k,
         ..Default::default()
     };
-    let message = prost::Message::encode_to_vec(&request);
+    framed(&[request])
+}
+
+/// Returns messages as the body of a request has them.
+fn framed(messages: &[impl prost::Message]) -> Bytes {
     let mut framed = BytesMut::new();
-    framed.put_u8(0);
-    framed.put_u32(message.len() as u32);
-    framed.put_slice(&message);
+    for message in messages {
+        let message = message.encode_to_vec();
+        framed.put_u8(0);
+        framed.put_u32(message.len() as u32);
+        framed.put_slice(&message);
+    }
     framed.freeze()
 }
 
-/// A body of one message.
+/// A body of one chunk.
 struct Whole(Option<Bytes>);
 
 impl http_body::Body for Whole {
@@ -361,6 +374,127 @@ fn slow_readers_hold_no_more_than_the_memory_for_them() {
     cluster.assert_healthy();
     let seen = format!("{grown} MiB more; {answered} of 400 answered");
     held(12, "400 searches whose answers nobody reads", &seen);
+}
+
+/// The key of all rows that the readers of first frames ask for.
+const KEY: &str = "n02503517";
+
+/// The number of keys of a large request: as many as fit into one frame of HTTP/2.
+const LARGE_KEYS: usize = 1400;
+
+/// Returns a Get for the vector of [`KEY`], `count` times.
+fn vectors(count: usize) -> GetRequest {
+    GetRequest {
+        table: "words".into(),
+        keys: vec![KEY.into(); count],
+        columns: vec!["vector".into()],
+        ..Default::default()
+    }
+}
+
+/// Returns a request of a Lookup that opens a projection and asks for many vectors.
+fn vectors_looked_up() -> LookupRequest {
+    let columns = vec!["vector".into()];
+    let open = LookupOpen { handle: 1, table: "words".into(), columns, ..Default::default() };
+    let data = KEY.repeat(LARGE_KEYS).into();
+    let keys = Strings { data, lengths: vec![KEY.len() as u32; LARGE_KEYS] };
+    let batch = LookupBatch { id: 1, handle: 1, keys: Some(Keys::Strings(keys)) };
+    LookupRequest { open: vec![open], batches: vec![batch], ..Default::default() }
+}
+
+/// Returns a Take of many vectors whose first piece has no row.
+fn vectors_after_missing_rows() -> TakeRequest {
+    let missing = u64::from(u32::MAX) << 32;
+    TakeRequest {
+        table: "words".into(),
+        row_addrs: std::iter::repeat_n(missing, 6000).chain(0..6000).collect(),
+        columns: vec!["vector".into()],
+        on_missing: OnMissing::Skip.into(),
+        ..Default::default()
+    }
+}
+
+/// Calls `path` on `count` streams of each of 8 connections, whose streams have a window of `window` bytes for answers.
+/// Returns the answers, of which nothing is read.
+async fn call_unread(
+    node: &Node,
+    path: &'static str,
+    body: &Bytes,
+    window: u32,
+    count: usize,
+) -> Vec<Result<http::Response<Body>, String>> {
+    let mut answers = Vec::new();
+    for _ in 0..8 {
+        let endpoint = Endpoint::from_shared(node.endpoint.clone()).unwrap();
+        let channel = endpoint.initial_stream_window_size(window).connect().await.unwrap();
+        // One after the other, so that the connection's window does not divide their frames.
+        for _ in 0..count {
+            let body = Body::new(Whole(Some(body.clone())));
+            answers.push(call(channel.clone(), path, body, None).await);
+        }
+    }
+    answers
+}
+
+/// Waits until the query node has used as much memory for callers as its cores give to one grant, and the use no longer
+/// changes.
+fn wait_until_filled(node: &Node) {
+    let limit = metric(node, "bireme_query_traffic_memory_limit_bytes");
+    let until = Instant::now() + PATIENCE;
+    let (mut peak, mut before) = (0, 0);
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let used = metric(node, "bireme_query_traffic_memory_usage_bytes");
+        peak = peak.max(used);
+        // One of two cores is full.
+        if used == before && peak >= limit / 5 * 2 {
+            return;
+        }
+        assert!(Instant::now() < until, "at most {peak} of {limit}");
+        before = used;
+    }
+}
+
+/// Asserts that callers on new connections are soon answered, though their rows need memory that the attack has taken.
+async fn assert_large_gets_are_soon_answered(node: &Node) {
+    let endpoint = node.endpoint.parse().unwrap();
+    // A new connection goes to the core that serves the fewest, so these reach both cores.
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let client = QueryClient::connect(&endpoint).await.unwrap().with_timeout(PATIENCE);
+        let until = Instant::now() + PATIENCE;
+        while let Err(fault) = client.get(vectors(6000)).await {
+            assert!(Instant::now() < until, "{fault}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        clients.push(client);
+    }
+}
+
+#[test]
+fn answers_behind_a_small_frame_that_nobody_reads_keep_no_memory() {
+    let cluster = Cluster::start(&settings());
+    let runtime = runtime();
+    // A Get without keys has a small answer.
+    let gets = framed(&[vectors(0), vectors(LARGE_KEYS)]);
+    assert!(gets.len() < 16 << 10, "the Gets must arrive together");
+    let attacks = [
+        ("GetStream", gets, 0, 16),
+        // After the welcome, the schema has no room.
+        ("Lookup", framed(&[vectors_looked_up()]), 1, 16),
+        ("Take", framed(&[vectors_after_missing_rows()]), 0, 4),
+    ];
+    for (name, body, window, count) in attacks {
+        let attack = call_unread(&cluster.query, of_query(name), &body, window, count);
+        let answers = runtime.block_on(attack);
+        wait_until_filled(&cluster.query);
+        runtime.block_on(assert_large_gets_are_soon_answered(&cluster.query));
+        drop(answers);
+    }
+    let peak = cluster.query.peak_mib();
+    assert!(peak <= QUERY_MEMORY_MIB, "{peak} MiB");
+    cluster.assert_healthy();
+    held(12, "large answers behind a small frame that nobody reads", "others are answered");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use access::{Access, Caller, Credentials, Denied, NotAuthorized};
 use connections::Connection;
 use tonic::Request;
+use traffic::Holder;
 use wire::Reason;
 
 use crate::error::{AVAILABLE_MAX, QueryError};
@@ -28,6 +29,8 @@ pub struct IdentifiedCaller {
     pub caller: Arc<Caller>,
     /// The address that the caller's connection comes from.
     pub address: Option<SocketAddr>,
+    /// The account of the connection's memory. `None` for a request without a connection.
+    pub holder: Option<Arc<Holder>>,
 }
 
 impl IdentifiedCaller {
@@ -36,7 +39,7 @@ impl IdentifiedCaller {
     /// # Errors
     /// [`Denied`] once the caller's token has expired, or its credentials are no longer accepted.
     pub fn renewed(&self, access: &Access) -> std::result::Result<Self, Denied> {
-        Ok(Self { caller: access.renewed(&self.caller)?, ..*self })
+        Ok(Self { caller: access.renewed(&self.caller)?, ..self.clone() })
     }
 }
 
@@ -57,7 +60,8 @@ pub async fn identify<T>(
         api_key: header("x-api-key"),
     };
     let caller = access.caller(&credentials).await?;
-    Ok(IdentifiedCaller { caller, address: address_of(request) })
+    let holder = connection.map(|connection| Arc::clone(connection.holder()));
+    Ok(IdentifiedCaller { caller, address: address_of(request), holder })
 }
 
 /// Returns the address that a request's connection comes from. `None` in a simulation.

@@ -77,7 +77,7 @@ async fn answer(
                 }
             }
             let answer = answer.map(|answer| answer.sent(&mut call));
-            let held = call.take_held();
+            let held = call.take_ready();
             call.end(answer).map(|answer| (answer, Some(held)))
         }
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use scheduler::Flow;
-use traffic::{HeldBytes, NoRoom, TrafficMemory};
+use traffic::{HeldBytes, Holder, NoRoom, TrafficMemory};
 
 use crate::error::{QueryError, Result};
 
@@ -32,6 +32,8 @@ pub struct HeldRows {
     held: HeldBytes,
     /// The bytes that the call holds with all its subcalls.
     of_call: Arc<AtomicU64>,
+    /// The connection that must take the answer before the memory is given back. `None` while the answer is made.
+    reader: Option<Arc<Holder>>,
 }
 
 impl RowMemory {
@@ -51,7 +53,8 @@ impl HeldRows {
     }
 
     fn in_call(memory: &Arc<RowMemory>, of_call: Arc<AtomicU64>) -> Self {
-        Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default(), of_call }
+        let (flow, held, reader) = Default::default();
+        Self { memory: Arc::clone(memory), flow, held, of_call, reader }
     }
 
     /// Creates an account for a subcall, which runs under the same grant. It holds no memory yet. The flow need not
@@ -86,14 +89,28 @@ impl HeldRows {
         flows.insert(flow.id(), of_flow + more);
         drop(flows);
         self.of_call.fetch_add(more, Ordering::Relaxed);
+        if let Some(reader) = &self.reader {
+            reader.add_ready(more);
+        }
         self.held = std::mem::take(&mut self.held).and(held);
         Ok(())
+    }
+
+    /// Counts the memory, and all that is held from now on, as that of a complete answer which waits until the
+    /// connection of `reader` takes it. If others need the memory and the caller does not read, the connection is ended.
+    pub fn wait_for(&mut self, reader: &Arc<Holder>) {
+        assert!(self.reader.is_none(), "they wait already");
+        reader.add_ready(self.held.bytes());
+        self.reader = Some(Arc::clone(reader));
     }
 }
 
 impl Drop for HeldRows {
     fn drop(&mut self) {
         let (Some(flow), bytes @ 1..) = (self.flow, self.held.bytes()) else { return };
+        if let Some(reader) = &self.reader {
+            reader.remove_ready(bytes);
+        }
         let of_call = self.of_call.fetch_sub(bytes, Ordering::Relaxed);
         assert!(of_call >= bytes, "the call holds these bytes");
         let mut flows = self.memory.flows();
@@ -141,6 +158,25 @@ mod tests {
         drop(small);
         all.hold(80 * MIB, one).unwrap();
         assert_eq!(traffic.used(), 160 << 20);
+    }
+
+    #[test]
+    fn rows_that_wait_for_a_reader_count_as_ready_until_they_are_dropped() {
+        let memory = RowMemory::new(&TrafficMemory::new(160 * MIB as u64));
+        let (flow, reader) = (Flow::new(1, 1), Arc::new(Holder::default()));
+        let mut first = rows(&memory, flow, 20).unwrap();
+        let mut second = HeldRows::new(&memory);
+        assert_eq!(reader.ready(), 0);
+        for held in [&mut first, &mut second] {
+            held.wait_for(&reader);
+        }
+        assert_eq!(reader.ready(), 20 << 20);
+        second.hold(MIB, flow).unwrap();
+        assert_eq!(reader.ready(), 22 << 20);
+        drop(first);
+        assert_eq!(reader.ready(), 2 << 20);
+        drop(second);
+        assert_eq!(reader.ready(), 0);
     }
 
     #[test]

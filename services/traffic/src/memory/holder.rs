@@ -1,6 +1,6 @@
 //! The memory that one connection holds, and whether the connection makes progress.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +22,11 @@ pub struct Holder {
     /// The bytes of requests in arrival and of replies being sent. Complete requests are not included, because they
     /// wait for the node and not for the caller.
     bytes: AtomicU64,
-    /// The time at which `bytes` last shrank, or grew from 0, in milliseconds since `began`.
+    /// The number of parts of replies that were handed to HTTP and have not been sent.
+    parts: AtomicUsize,
+    /// The bytes of the rows of complete answers that were not handed to HTTP yet.
+    ready: AtomicU64,
+    /// The time at which `bytes` last shrank, or one of the three last grew from 0, in milliseconds since `began`.
     moved_ms: AtomicU64,
     ended: Notify,
     waiting: Mutex<WaitingStreams>,
@@ -42,6 +46,8 @@ impl Default for Holder {
         Self {
             began: Instant::now(),
             bytes: AtomicU64::new(0),
+            parts: AtomicUsize::new(0),
+            ready: AtomicU64::new(0),
             moved_ms: AtomicU64::new(0),
             ended: Notify::new(),
             waiting: Mutex::default(),
@@ -53,6 +59,31 @@ impl Holder {
     /// Returns the bytes of requests in arrival and of replies being sent.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of the rows of complete answers that were not handed to HTTP yet.
+    pub fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Adds `bytes` of the rows of a complete answer.
+    pub fn add_ready(&self, bytes: u64) {
+        if self.ready.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.moved();
+        }
+    }
+
+    /// Removes `bytes` of the rows of complete answers.
+    pub fn remove_ready(&self, bytes: u64) {
+        let ready = self.ready.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(ready >= bytes, "removed twice");
+    }
+
+    /// Returns the bytes that wait for the caller. Complete answers do so only while a part of a reply can't be sent.
+    /// Otherwise they wait for the node, such as on a stream that answers in order while an earlier answer is made.
+    pub(crate) fn awaiting_caller(&self) -> u64 {
+        let ready = if self.parts.load(Ordering::Relaxed) > 0 { self.ready() } else { 0 };
+        self.bytes() + ready
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, WaitingStreams> {
@@ -76,11 +107,23 @@ impl Holder {
         self.moved();
     }
 
-    /// Ends the connection if it holds at least `bytes_min` and has stalled. Returns whether it did.
+    /// Counts a part of a reply that is handed to HTTP.
+    pub(crate) fn add_part(&self) {
+        if self.parts.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.moved();
+        }
+    }
+
+    /// Stops counting a part of a reply, which was sent or dropped.
+    pub(crate) fn remove_part(&self) {
+        self.parts.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends the connection if at least `bytes_min` wait for its caller and it has stalled. Returns whether it did.
     pub(crate) fn end_if_stalled(&self, bytes_min: u64) -> bool {
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         let is_stalled = self.began.elapsed().saturating_sub(moved) >= STALLED_AFTER;
-        let ends = self.bytes() >= bytes_min && is_stalled;
+        let ends = self.awaiting_caller() >= bytes_min && is_stalled;
         if ends {
             self.ended.notify_one();
         }

@@ -267,7 +267,7 @@ impl Opened {
         call: &mut Call,
     ) -> Result<Attempt<HeldReply>> {
         let found = self.found(state, handle, batches, sharing, extra, call).await;
-        let held = Some(call.take_held());
+        let held = Some(call.take_ready());
         let Attempt { reply, to_repeat } = found?;
         if reply.is_some() {
             extra.answered();
