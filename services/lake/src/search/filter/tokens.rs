@@ -49,8 +49,9 @@ impl Dialect for LanceDialect {
     }
 }
 
-/// Checks that `filter` may be parsed, planned and evaluated. The error says what is wrong with it.
-pub(in crate::search) fn check(filter: &str) -> Result<(), String> {
+/// Checks that `filter` may be parsed, planned and evaluated. Returns the number of its calls of functions and `LIKE`s.
+/// The error says what is wrong with it.
+pub(in crate::search) fn check(filter: &str) -> Result<usize, String> {
     if filter.len() > BYTES_MAX {
         return Err(format!("it has {} bytes, and {BYTES_MAX} is the most", filter.len()));
     }
@@ -85,7 +86,8 @@ impl TokenChecker {
         Self { tokens, at: 0, groups, passes: 0, calls: 0, terms: 0, joins: 0, pattern_bytes: 0 }
     }
 
-    fn check(mut self) -> Result<(), String> {
+    /// Returns the number of calls.
+    fn check(mut self) -> Result<usize, String> {
         let mut wants_operand = true;
         while self.at < self.tokens.len() {
             wants_operand = match wants_operand {
@@ -101,7 +103,8 @@ impl TokenChecker {
         let mut filter = group.ok_or_else(|| expected("`)` or `]`", None))?;
         filter.end_piece()?;
         check_copies(filter.total_copies())?;
-        check_height(filter.total_height())
+        check_height(filter.total_height())?;
+        Ok(self.calls)
     }
 
     fn check_counts(&self) -> Result<(), String> {
