@@ -18,7 +18,7 @@ use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::UInt64Type;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::dataset::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance_core::datatypes::BlobHandling;
@@ -44,7 +44,8 @@ pub(crate) async fn read_range(
     columns: &Columns,
 ) -> Result<RecordBatch> {
     let limits = ReadLimits { batch_rows: range.len() as u32, bytes_max: u64::MAX };
-    joined(read_batches(fragment, range, columns, limits).await?)
+    // Boxed, because futures that are nested deeper are too deep for the compiler in tests of other crates.
+    joined(read_batches(fragment, range, columns, limits).boxed().await?)
 }
 
 /// Reads the first rows of `range` of `fragment`, in order, as the served columns: all of them, unless the limit of
