@@ -230,9 +230,10 @@ def _first_two(bench: Bench, table: str, request: Callable[[Node, int], float] |
     io = bench.io_node()
     with bench.store.counted() as counts:
         node = bench.query_node(io, table)
-        rows = _rows(bench, node, table)
-        ask = request or (lambda node, number: bench.take(node, number, rows))
-        seconds = [ask(node, number) for number in range(2)]
+        if not request:
+            rows = _rows(bench, node, table)
+            request = lambda node, number: bench.take(node, number, rows)
+        seconds = [request(node, number) for number in range(2)]
     for it in (node, io):
         it.stop()
     return {"seconds": seconds} | counts
