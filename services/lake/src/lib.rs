@@ -76,11 +76,10 @@ pub use options::{AlsoReads, LakeOptions};
 pub use read::blobs::Blob;
 pub use schema::json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, AllowedBy, BadText, CALLS_MAX, COMPARED_PER_SCORED, CandidateSearch, Candidates,
-    CheckedFilter, DIRECT_KEYS_MAX, DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness,
-    KnownRows, MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost,
-    TextCombined, TextExpr, TextHits, TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute,
-    Widened,
+    Allowed, AllowedBy, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, CheckedFilter,
+    DIRECT_KEYS_MAX, DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, KnownRows,
+    MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost, TextCombined,
+    TextExpr, TextHits, TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute, Widened,
 };
 pub use stop::Stop;
 pub use store::{CachedBytes, FileCache, FileDamaged};

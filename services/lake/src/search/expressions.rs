@@ -28,8 +28,8 @@ pub struct Expression {
     pub columns: SchemaRef,
     /// The name and the type of the column that it computes.
     pub field: FieldRef,
-    /// The number of its calls of functions and `LIKE`s, each of which may read all bytes of the columns.
-    pub calls: usize,
+    /// How often it reads the bytes of its columns, at most.
+    pub reads: usize,
     physical: Arc<dyn PhysicalExpr>,
     sql: String,
 }
@@ -41,7 +41,7 @@ impl Table {
     /// Errors: `BadExpression`, and `ColumnNotFound`.
     pub fn expression(&self, name: &str, sql: &str, added: &[Field]) -> Result<Expression> {
         let bad = |why: String| bad(sql, &why);
-        let calls = check_tokens(sql).map_err(bad)?;
+        let reads = check_tokens(sql).map_err(bad)?;
         let fields = self.schema().fields().iter().cloned();
         let fields = fields.chain(added.iter().cloned().map(Arc::new)).collect::<Vec<_>>();
         let schema = Arc::new(Schema::new(fields));
@@ -71,7 +71,7 @@ impl Table {
         let of_structs = schema.fields().iter().any(|it| it.data_type().is_nested());
         let nullable = of_structs || physical.nullable(&schema).map_err(typed)?;
         let field = Arc::new(Field::new(name, data_type, nullable));
-        Ok(Expression { columns: schema, field, calls, physical, sql: sql.to_owned() })
+        Ok(Expression { columns: schema, field, reads, physical, sql: sql.to_owned() })
     }
 
     /// Returns the expression that reads the column at `path`, which may be nested, such as `place.x`, and may write

@@ -37,7 +37,7 @@ mod vector;
 pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
 pub(crate) use filter::AllowLists;
-pub use filter::{Allowed, AllowedBy, CALLS_MAX, CheckedFilter, FilterHits, KnownRows, OrderBy};
+pub use filter::{Allowed, AllowedBy, CheckedFilter, FilterHits, KnownRows, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub use keys::DIRECT_KEYS_MAX;
 pub use plan_reason::PlanReason;

@@ -22,6 +22,9 @@ const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 /// Maximum number of versions in a page for Namespace clients, as over gRPC. The manifest of each version is read.
 const VERSIONS_MAX: usize = 1000;
 
+/// The number of versions whose manifests are read with one permit, which takes a second over a far store.
+const VERSIONS_AT_ONCE: usize = 256;
+
 /// The kinds of indexes of vectors that clients know.
 const VECTOR_KINDS: [&str; 7] =
     ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT"];
@@ -114,10 +117,15 @@ pub async fn versions(
     let versions = of_table(state, open, call, list).await?;
     let latest = versions.iter().copied().max();
     let (versions, next) = page.of(versions, |it| *it)?;
-    let describe = |table: Table| async move { table.version_infos(versions).await };
-    let versions = of_table(state, open, call, describe).await?;
-    let versions: Vec<Value> = versions.into_iter().map(|it| version_json(it, dialect)).collect();
-    Ok((answer(json!({ "versions": versions, "page_token": next }))?, latest))
+    let mut described: Vec<Value> = Vec::with_capacity(versions.len());
+    // Other requests may have the permit after each part, because a list of many versions takes minutes.
+    for part in versions.chunks(VERSIONS_AT_ONCE) {
+        let part = part.to_vec();
+        let describe = |table: Table| async move { table.version_infos(part).await };
+        let infos = of_table(state, open, call, describe).await?;
+        described.extend(infos.into_iter().map(|it| version_json(it, dialect)));
+    }
+    Ok((answer(json!({ "versions": described, "page_token": next }))?, latest))
 }
 
 /// Describes the version that the call names, or the latest one.

@@ -24,7 +24,8 @@ pub struct Holder {
     bytes: AtomicU64,
     /// The number of parts of replies that were handed to HTTP and have not been sent.
     parts: AtomicUsize,
-    /// The bytes of the rows of complete answers that were not handed to HTTP yet.
+    /// The bytes of the rows of complete answers that were not handed to HTTP yet, and all that an answer in pieces
+    /// holds, also of the piece that is being made.
     ready: AtomicU64,
     /// The time at which `bytes` last shrank, or one of the three last grew from 0, in milliseconds since `began`.
     moved_ms: AtomicU64,
@@ -61,7 +62,7 @@ impl Holder {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the rows of complete answers that were not handed to HTTP yet.
+    /// Returns the bytes of the rows of complete answers that were not handed to HTTP yet, and of answers in pieces.
     pub fn ready(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
     }

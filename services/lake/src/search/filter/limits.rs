@@ -19,7 +19,7 @@ pub(super) const TERMS_MAX: usize = 1024;
 pub(super) const PASSES_MAX: usize = 4096;
 
 /// Maximum number of function calls and `LIKE`s: unlike most operators, they read, and may produce, whole strings.
-pub const CALLS_MAX: usize = 128;
+pub(super) const CALLS_MAX: usize = 128;
 
 /// Maximum nesting of comparisons, `BETWEEN`, `IN`, `IS DISTINCT FROM` and calls with several arguments. The optimiser
 /// rewrites `x BETWEEN a AND b` as two comparisons of `x`, a short `IN` as up to three, and `coalesce` as a condition

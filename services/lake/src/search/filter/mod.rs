@@ -34,7 +34,6 @@ use lance_select::RowSetOps;
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
-pub use self::limits::CALLS_MAX;
 pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
 use super::hit::{addresses, only_addresses};

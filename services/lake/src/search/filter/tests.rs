@@ -46,10 +46,11 @@ fn ordinary_filters_pass() {
 }
 
 #[test]
-fn calls_and_likes_are_counted() {
+fn reads_by_calls_and_likes_are_counted() {
     let filter =
         "lower(a) = upper(lower(b)) AND c LIKE 'x%' AND d NOT ILIKE 'y' AND e::int + 1 = 3";
     assert_eq!(check(filter), Ok(5));
+    assert_eq!(check("lower(upper(a || b)) = 'x'"), Ok(4));
 }
 
 #[test]

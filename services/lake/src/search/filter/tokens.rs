@@ -49,8 +49,9 @@ impl Dialect for LanceDialect {
     }
 }
 
-/// Checks that `filter` may be parsed, planned and evaluated. Returns the number of its calls of functions and `LIKE`s.
-/// The error says what is wrong with it.
+/// Checks that `filter` may be parsed, planned and evaluated. Returns how often its calls of functions and `LIKE`s read
+/// the bytes of the columns, at most: each may read all of them, and the texts that are joined from them. The error says
+/// what is wrong with it.
 pub(in crate::search) fn check(filter: &str) -> Result<usize, String> {
     if filter.len() > BYTES_MAX {
         return Err(format!("it has {} bytes, and {BYTES_MAX} is the most", filter.len()));
@@ -86,7 +87,6 @@ impl TokenChecker {
         Self { tokens, at: 0, groups, passes: 0, calls: 0, terms: 0, joins: 0, pattern_bytes: 0 }
     }
 
-    /// Returns the number of calls.
     fn check(mut self) -> Result<usize, String> {
         let mut wants_operand = true;
         while self.at < self.tokens.len() {
@@ -104,7 +104,7 @@ impl TokenChecker {
         filter.end_piece()?;
         check_copies(filter.total_copies())?;
         check_height(filter.total_height())?;
-        Ok(self.calls)
+        Ok(self.calls * (1 + self.joins))
     }
 
     fn check_counts(&self) -> Result<(), String> {

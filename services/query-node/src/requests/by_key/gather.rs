@@ -3,8 +3,8 @@
 //!
 //! The first request to arrive yields once, so that all tasks that are ready run, and then takes the requests that have
 //! arrived meanwhile. So requests that are ready when the core polls its tasks leave together, and nothing waits for a
-//! timer. A request that is alone on its core does not yield: it lets the tasks run that are ready now, and leaves at
-//! once if none of them is a request.
+//! timer. A request that is alone on its core does not wait for the next turn of the runtime: it goes to the end of the
+//! queue of ready tasks once, and leaves if none of them was a request.
 //!
 //! A request is gathered only with requests of the same grant and priority, because the order in the queues and the
 //! limits depend on these. The members of a group wait for each other. If the shared work fails, its error is not
