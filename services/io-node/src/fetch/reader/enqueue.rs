@@ -79,13 +79,20 @@ impl Reader {
                         continue;
                     }
                     let name = SectorName::new(extent.key, piece.first_sector());
-                    core.ram.prefetch_entry(name);
+                    // Neighbouring rows share sectors.
+                    if pieces.last().is_none_or(|(_, last)| *last != name) {
+                        core.ram.prefetch_entry(name);
+                    }
                     pieces.push((piece, name));
                 }
             }
         }
         for (at, (piece, name)) in pieces.iter().enumerate() {
-            if let Some((later, name)) = pieces.get(at + RAM_AHEAD) {
+            let ahead = at + RAM_AHEAD;
+            // The CPU itself prefetches further bytes of a sector that is being read.
+            if let Some((later, name)) = pieces.get(ahead)
+                && pieces[ahead - 1].1 != *name
+            {
                 core.ram.prefetch_bytes(*name, later.in_first_sector());
             }
             match put_from_ram(core, *name, piece, gather) {
