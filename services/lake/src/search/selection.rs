@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use address::RowAddr;
+use async_trait::async_trait;
 use lance::dataset::scanner::RowAddrMask;
+use lance_core::Result;
 use lance_core::deepsize::DeepSizeOf;
+use lance_index::prefilter::PreFilter;
 
 /// The rows of one segment that a search may return.
 #[derive(Clone, Debug)]
@@ -36,6 +39,28 @@ impl SelectedByIndex {
         let masks = self.segments.iter().filter_map(|segment| segment.mask.as_ref());
         let rows = self.uncovered.len() + self.all.as_ref().map_or(0, |all| all.len());
         masks.map(|mask| mask.deep_size_of()).sum::<usize>() + rows * size_of::<RowAddr>()
+    }
+}
+
+/// Lets an index return only the rows that a mask selects.
+pub(crate) struct Selected(pub Arc<RowAddrMask>);
+
+#[async_trait]
+impl PreFilter for Selected {
+    async fn wait_for_ready(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn mask(&self) -> Arc<RowAddrMask> {
+        Arc::clone(&self.0)
+    }
+
+    fn filter_row_ids<'a>(&self, row_ids: Box<dyn Iterator<Item = &'a u64> + 'a>) -> Vec<u64> {
+        self.0.selected_indices(row_ids)
     }
 }
 

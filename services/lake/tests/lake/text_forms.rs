@@ -386,6 +386,12 @@ async fn each_form_finds_the_rows_whose_text_it_describes() {
     for (query, rows) in [
         (any_of("text", "oak mill"), &[0, 1, 2, 7][..]),
         (all_of("text", "oak old"), &[0, 2]),
+        (all_of("text", "the oak"), &[0, 2, 7]),
+        (any_of("text", "spruce"), &[]),
+        (all_of("text", "oak spruce"), &[]),
+        // Only stop words.
+        (any_of("text", "the of"), &[]),
+        (all_of("text", "the of"), &[]),
         (phrase("text", "old river", 0), &[2]),
         (phrase("text", "old oak", 0), &[0]),
         // "by the" are stop words, which match any two words.

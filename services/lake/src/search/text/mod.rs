@@ -7,6 +7,7 @@ mod index;
 mod limits;
 mod node;
 mod open_index;
+mod open_segments;
 mod resolve;
 mod search;
 
@@ -256,7 +257,9 @@ impl Table {
         k: usize,
         list: Option<&AllowList>,
     ) -> Result<Vec<ScoreHit>> {
-        let run = |k, mask| self.caught_text(None, search.run(k, mask));
+        // An index that is opened again serves later searches too.
+        let run =
+            |k, mask| self.on_own_runtime(self.caught_text(None, search.run(k, mask)).boxed());
         let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
         let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
         let wide = rows_to_search(k, share.min(1.0));

@@ -1,10 +1,18 @@
 //! Opens a full-text index for searches without a plan.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
+use lance::Dataset;
+use lance::dataset::scanner::RowAddrMask;
 use lance::index::DatasetIndexExt;
+use lance::index::prefilter::{DatasetPreFilter, PreFilter};
+use lance_index::scalar::inverted::InvertedIndex;
+use lance_table::format::IndexMetadata;
+use roaring::RoaringBitmap;
 
 use super::index::TextIndex;
+use super::open_segments::OpenSegments;
 use crate::error::Result;
 use crate::search::coverage::{Coverage, check_formats};
 use crate::search::plan_reason::PlanReason;
@@ -43,19 +51,41 @@ pub(in crate::search) async fn open_text_index(
     if let Err(reason) = check_formats(&segments, formats, uri, version) {
         return Ok(Err(reason));
     }
+    let open = OpenSegments::default();
+    let find_live = async {
+        let opened = open.get(dataset, column, &segments).await?;
+        live_rows(dataset, &segments, &opened).await
+    };
+    let live = table.caught(find_live).await?;
     let mut uncovered = coverage.uncovered;
     uncovered.retain(|id| table.live_rows_of([*id]) > 0);
     let uncovered_rows = table.live_rows_of(uncovered.iter().copied());
     let column = column.to_owned();
-    Ok(Ok(TextIndex { column, segments, addresses, uncovered, uncovered_rows }))
+    Ok(Ok(TextIndex { column, segments, open, live, addresses, uncovered, uncovered_rows }))
+}
+
+/// Returns the mask of the rows that searches of the segments may return, as Lance's own searches make it each time;
+/// `None` if they may return all of them.
+async fn live_rows(
+    dataset: &Arc<Dataset>,
+    segments: &[IndexMetadata],
+    opened: &[Arc<InvertedIndex>],
+) -> lance::Result<Option<Arc<RowAddrMask>>> {
+    let mut filter = DatasetPreFilter::new(Arc::clone(dataset), segments, None);
+    let mut gone = RoaringBitmap::new();
+    for segment in opened {
+        gone |= segment.deleted_fragments();
+    }
+    if !gone.is_empty() {
+        filter.set_deleted_fragments(gone);
+    }
+    filter.wait_for_ready().await?;
+    Ok((!filter.is_empty()).then(|| filter.mask()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
-    use lance::Dataset;
 
     use super::*;
     use crate::{IndexRequest, Lake, LakeOptions, build_index};

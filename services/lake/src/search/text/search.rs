@@ -1,8 +1,9 @@
 //! Full-text search that runs Lance's search of indexes directly, without the scanner.
 //!
 //! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search
-//! of the index or the indexes, and the rows that pass a filter are known (`filter/resolve.rs`). Rows that an index
-//! does not cover are scored beside it (`fresh_scores.rs`). The results are those of the scanner.
+//! of the index or the indexes, and the rows that pass a filter are known (`filter/resolve.rs`). A match without edits
+//! needs no node either: it calls the index as Lance's node does. Rows that an index does not cover are scored beside it
+//! (`fresh_scores.rs`). The results are those of the scanner.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::try_join_all;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::scanner::RowAddrMask;
 use lance::io::exec::PreFilterSource;
@@ -17,9 +19,15 @@ use lance::io::exec::fts::{
     CombinedFieldsQueryExec, CompoundQueryExec, CrossColumnCompoundQueryExec, MatchQueryExec,
     PhraseQueryExec,
 };
-use lance_core::Result;
-use lance_index::scalar::inverted::DocumentGranularity;
-use lance_index::scalar::inverted::query::{FtsQuery, FtsQueryNode, FtsSearchParams};
+use lance_core::utils::tokio::get_num_compute_intensive_cpus;
+use lance_core::{Error, Result};
+use lance_index::metrics::{MetricsCollector, NoOpMetricsCollector};
+use lance_index::prefilter::{NoFilter, PreFilter};
+use lance_index::scalar::inverted::query::{
+    FtsQuery, FtsQueryNode, FtsSearchParams, MatchQuery, try_collect_query_tokens,
+    uses_fuzzy_expansion,
+};
+use lance_index::scalar::inverted::{DocumentGranularity, prepare_bm25_query};
 use lance_table::format::IndexMetadata;
 
 use super::fresh_scores::FreshRows;
@@ -29,6 +37,7 @@ use super::node;
 use crate::search::filter::AllowList;
 use crate::search::hit::{ScoreHit, take_best};
 use crate::search::plan_reason::PlanReason;
+use crate::search::selection::Selected;
 
 /// The lowest format version of an index that Lance can search together with that of another column.
 const JOINED_FORMAT_MIN: i32 = 2;
@@ -121,7 +130,56 @@ impl<'a> TextSearch<'a> {
         k: usize,
         mask: Option<Arc<RowAddrMask>>,
     ) -> Result<(Vec<u64>, Vec<f32>)> {
-        node::run(self.node(query, k, mask)?.as_ref()).await
+        match query {
+            FtsQuery::Match(words) if !uses_fuzzy_expansion(words.fuzziness) => {
+                self.found_exactly(words, k, mask).boxed().await
+            }
+            _ => node::run(self.node(query, k, mask)?.as_ref()).await,
+        }
+    }
+
+    /// Like [`found`](Self::found), for words without edits. The calls are those of Lance's `MatchQueryExec`, without its
+    /// set-up, so the scores are the same.
+    async fn found_exactly(
+        &self,
+        query: &MatchQuery,
+        k: usize,
+        mask: Option<Arc<RowAddrMask>>,
+    ) -> Result<(Vec<u64>, Vec<f32>)> {
+        let index = self.indexes.iter().find(|it| Some(&it.column) == query.column.as_ref());
+        let index =
+            index.ok_or_else(|| Error::internal("a match is in no column with an index"))?;
+        let segments = index.open.get(self.dataset, &index.column, &index.segments).await?;
+        let Some(first) = segments.first() else { return Ok((Vec::new(), Vec::new())) };
+        let tokens = try_collect_query_tokens(&query.terms, &mut first.tokenizer())?;
+        let params = Arc::new(FtsSearchParams::new().with_limit(Some(k)));
+        let prepared = prepare_bm25_query(&segments, tokens, &params, None, None).boxed().await?;
+        let prepared = Arc::new(prepared);
+        let filter: Arc<dyn PreFilter> = match index.selected(mask) {
+            Some(mask) => Arc::new(Selected(mask)),
+            None => Arc::new(NoFilter),
+        };
+        let metrics: Arc<dyn MetricsCollector> = Arc::new(NoOpMetricsCollector);
+        let mut searches = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            let (prepared, params) = (Arc::clone(&prepared), Arc::clone(&params));
+            let (filter, metrics) = (Arc::clone(&filter), Arc::clone(&metrics));
+            let operator = query.operator;
+            let search = segment.bm25_search_prepared(prepared, params, operator, filter, metrics);
+            searches.push(search.boxed());
+        }
+        let mut searches =
+            stream::iter(searches).buffer_unordered(get_num_compute_intensive_cpus());
+        let mut found: Vec<(u64, f32)> = Vec::new();
+        while let Some((ids, scores)) = searches.try_next().await? {
+            found.extend(ids.into_iter().zip(scores));
+        }
+        if found.len() > k {
+            // Only several segments together find more.
+            found.select_nth_unstable_by(k - 1, |(_, a), (_, b)| b.total_cmp(a));
+            found.truncate(k);
+        }
+        Ok(found.into_iter().map(|(id, score)| (id, score * query.boost)).unzip())
     }
 
     /// Returns the node of Lance's plans that answers `query`.
@@ -258,7 +316,98 @@ fn best_rows(mut found: Vec<(Vec<u64>, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{ArrayRef, Int32Array, RecordBatchIterator, StringArray};
+    use lance::dataset::WriteParams;
+    use lance::dataset::scanner::RowAddrTreeMap;
+    use lance::index::DatasetIndexExt;
+    use lance_index::optimize::OptimizeOptions;
+    use lance_index::scalar::inverted::query::Operator;
+
     use super::*;
+    use crate::{IndexRequest, Lake, LakeOptions, Table, build_index};
+
+    fn trees(from: i32, to: i32) -> RecordBatch {
+        let words = ["oak", "ash", "oak and ash"];
+        let text = |id: i32| format!("the {} tree {id}", words[id as usize % words.len()]);
+        let ids = Arc::new(Int32Array::from_iter_values(from..to)) as ArrayRef;
+        let texts = Arc::new(StringArray::from_iter_values((from..to).map(text))) as ArrayRef;
+        RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap()
+    }
+
+    /// Returns a table whose full-text index has two segments, which cover rows and a fragment that were deleted.
+    async fn two_segments(uri: &str, has_stable_ids: bool) -> Table {
+        let lake = Lake::new(LakeOptions::default());
+        let first = trees(0, 40);
+        let params = WriteParams { enable_stable_row_ids: has_stable_ids, ..Default::default() };
+        let reader = RecordBatchIterator::new([Ok(first.clone())], first.schema());
+        Dataset::write(reader, uri, Some(params)).await.unwrap();
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
+        build_index(&lake, uri, &request, |_| ()).await.unwrap();
+        let mut dataset = Dataset::open(uri).await.unwrap();
+        for more in [trees(40, 70), trees(70, 80)] {
+            let reader = RecordBatchIterator::new([Ok(more.clone())], more.schema());
+            dataset.append(reader, None).await.unwrap();
+        }
+        dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+        dataset.delete("id >= 70 OR id % 7 = 3").await.unwrap();
+        lake.open(uri).await.unwrap()
+    }
+
+    /// Returns rows with their scores, by their ids.
+    fn by_id((ids, scores): (Vec<u64>, Vec<f32>)) -> Vec<(u64, f32)> {
+        let mut rows: Vec<_> = ids.into_iter().zip(scores).collect();
+        rows.sort_by_key(|(id, _)| *id);
+        rows
+    }
+
+    #[tokio::test]
+    async fn words_without_edits_have_the_scores_of_lances_node() {
+        let words =
+            |words: &str| MatchQuery::new(words.to_owned()).with_column(Some("text".to_owned()));
+        let some: RowAddrTreeMap = [0_u64, 1, 3, 5, 9, 12].into_iter().collect();
+        let some = Arc::new(RowAddrMask::from_allowed(some));
+        for has_stable_ids in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let uri = folder.path().join("table");
+            let table = two_segments(uri.to_str().unwrap(), has_stable_ids).await;
+            let index = table.text_index_alone("text").await.unwrap().unwrap();
+            assert_eq!((index.segments.len(), index.uncovered_rows), (2, 0));
+            assert!(index.live.is_some(), "rows were deleted");
+            for (query, matches) in [
+                (words("oak"), true),
+                (words("ash 41 oaks"), true),
+                (words("oak ash").with_operator(Operator::And), true),
+                (words("Trees 5").with_boost(2.5), true),
+                (words("spruce oak"), true),
+                (words("spruce oak").with_operator(Operator::And), false),
+                (words("spruce"), false),
+                // A deleted row, and one of a fragment that is gone.
+                (words("3 71"), false),
+                (words("the"), false),
+                (words(""), false),
+            ] {
+                let query = query.with_fuzziness(Some(0));
+                let asked = FtsQuery::from(query.clone());
+                let queries = std::slice::from_ref(&asked);
+                let search = TextSearch::new(table.dataset(), vec![index], queries, true).unwrap();
+                for mask in [None, Some(Arc::clone(&some))] {
+                    let context = format!("{query:?}, {mask:?}, {has_stable_ids}");
+                    let node = search.node(&asked, 1000, mask.clone()).unwrap();
+                    let expected = by_id(node::run(node.as_ref()).await.unwrap());
+                    let found = search.found_exactly(&query, 1000, mask.clone()).await.unwrap();
+                    assert_eq!(by_id(found), expected, "{context}");
+                    assert_eq!(!expected.is_empty(), matches, "{context}");
+                    let node = search.node(&asked, 3, mask.clone()).unwrap();
+                    let (_, mut expected) = node::run(node.as_ref()).await.unwrap();
+                    let (_, mut best) = search.found_exactly(&query, 3, mask).await.unwrap();
+                    for scores in [&mut best, &mut expected] {
+                        scores.sort_by(f32::total_cmp);
+                    }
+                    assert_eq!(best, expected, "{context}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_row_that_several_queries_find_has_its_best_score() {

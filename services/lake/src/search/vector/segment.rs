@@ -11,9 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Float32Array, UInt32Array};
-use async_trait::async_trait;
 use futures::TryStreamExt;
-use lance::dataset::scanner::RowAddrMask;
 use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::{NoFilter, PreFilter};
@@ -21,7 +19,7 @@ use lance_index::vector::{Query, VectorIndex};
 
 use super::read_ahead::ReadAhead;
 use crate::search::hit::{DISTANCE, f32_column, row_ids};
-use crate::search::selection::{Selection, rows_to_search};
+use crate::search::selection::{Selected, Selection, rows_to_search};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
 /// ranked in vain that the mask is cheaper.
@@ -171,28 +169,6 @@ pub(crate) fn keep_nearest(found: &mut Vec<Neighbor>, k: usize) {
         found.select_nth_unstable_by(k - 1, by_distance);
     }
     found.truncate(k);
-}
-
-/// Lets an index return only the rows that a mask selects.
-struct Selected(Arc<RowAddrMask>);
-
-#[async_trait]
-impl PreFilter for Selected {
-    async fn wait_for_ready(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_empty(&self) -> bool {
-        false
-    }
-
-    fn mask(&self) -> Arc<RowAddrMask> {
-        Arc::clone(&self.0)
-    }
-
-    fn filter_row_ids<'a>(&self, row_ids: Box<dyn Iterator<Item = &'a u64> + 'a>) -> Vec<u64> {
-        self.0.selected_indices(row_ids)
-    }
 }
 
 #[cfg(test)]
