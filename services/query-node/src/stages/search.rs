@@ -264,7 +264,8 @@ pub async fn find_hits(
     }
 }
 
-/// Searches for the matches of `query`, with the filter and the number of rows of `question`.
+/// Searches for the matches of `query`, with the filter and the number of rows of `question`. A short search of open
+/// indexes runs on this core, because Lance scores rows on its own threads. Others run in the background.
 pub async fn search_text(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -274,10 +275,15 @@ pub async fn search_text(
 ) -> Result<Hits> {
     let (query, filter, k) = (query.clone(), question.filter.clone(), question.k);
     let query = TextQuery { query, k, filter, indexed_only: question.indexed_only };
-    let open = Arc::clone(open);
-    let search = async move { by_text(&open, &query).await }.boxed();
-    let ask = Ask { during: "search", rows: k, context };
-    let hits = state.shared.admission.run_in_background(ask, search).await?;
+    let (admission, ask) = (&state.shared.admission, Ask { during: "search", rows: k, context });
+    let hits = match open.table.text_is_open(&query) {
+        true => admission.run_on_core(ask, by_text(open, &query).boxed()).await?,
+        false => {
+            let open = Arc::clone(open);
+            let search = async move { by_text(&open, &query).await };
+            admission.run_in_background(ask, search.boxed()).await?
+        }
+    };
     let (by, via) = (SearchBy::Text, hits.path.via());
     state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
     if let Path::TextIndex { fresh, .. } = hits.path {

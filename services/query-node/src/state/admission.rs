@@ -18,10 +18,10 @@ use crate::request_context::RequestContext;
 /// network and drives most of the time, and holds up to a megabyte of pages.
 const PAGED_LOOKUPS_MAX: usize = 32;
 
-/// Admits work in three lanes. `on_core` is for work that begins on a core, such as a look-up by key or a search of
-/// open index partitions. `in_background` is for work that runs in the background from its start, above all searches
-/// that Lance plans. `paged` is for look-ups that read pages of key indexes. A filter may read a whole table, and a
-/// page may come late: with a single lane, a few such requests would block every look-up.
+/// Admits work in three lanes. `on_core` is for work that begins on a core, such as a look-up by key or a short search
+/// of an open index. `in_background` is for work that runs in the background from its start, above all searches that
+/// Lance plans. `paged` is for look-ups that read pages of key indexes. A filter may read a whole table, and a page may
+/// come late: with a single lane, a few such requests would block every look-up.
 ///
 /// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
 /// serves interactive requests first, except that one permit in eight goes to batch work first. Requests of one

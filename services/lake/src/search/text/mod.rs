@@ -45,6 +45,18 @@ const UNMASKED_TEXTS_SHARE_MIN: f64 = 0.02;
 /// Maximum number of rows that a search without a mask asks for.
 const UNMASKED_ROWS_MAX: usize = 20_000;
 
+/// Maximum bytes of words of a search that is short ([`Table::text_is_open`]), counted for each column that it searches.
+/// The calling thread splits them into words, and looks each up in each part of the index.
+const SHORT_WORDS_BYTES_MAX: usize = 256;
+
+/// Maximum number of rows that a short search asks for, counted like its words. The calling thread ranks as many rows of
+/// each part of the index.
+const SHORT_ROWS_MAX: usize = 1000;
+
+/// Maximum number of rows of a table on which a search is short. The first search of a part of the index adds up the
+/// lengths of the part's texts on the calling thread.
+const SHORT_TABLE_ROWS_MAX: u64 = 10_000_000;
+
 /// A full-text search.
 #[derive(Clone, Debug, Default)]
 pub struct TextQuery {
@@ -101,6 +113,34 @@ impl Table {
         }
         let allowed = list.map(AllowList::summary);
         Ok(TextHits { hits, allowed, fresh, planned: None })
+    }
+
+    /// Returns whether the search for `query` is short for the thread that calls [`search_text`](Self::search_text): it is
+    /// a match without edits and without a filter, has few words and rows, and the indexes are open and cover all rows
+    /// that it searches. Lance then scores the rows on its own threads.
+    pub fn text_is_open(&self, query: &TextQuery) -> bool {
+        let TextExpr::Match(words) = &query.query else { return false };
+        let filter = self.filter_or_condition(query.filter.as_deref());
+        if words.fuzziness != Fuzziness::Edits(0) || filter.is_some() {
+            return false;
+        }
+        let Some(indexes) = self.loaded_indexes() else { return false };
+        let shown = indexes.iter().filter(|index| index.is_text() && self.shows_index(index));
+        let wanted = words.column.as_ref();
+        let columns: Vec<&String> = shown
+            .flat_map(|index| &index.columns)
+            .filter(|column| wanted.is_none_or(|wanted| wanted == *column))
+            .collect();
+        let is_short = columns.len() * words.words.len() <= SHORT_WORDS_BYTES_MAX
+            && columns.len().saturating_mul(query.k) <= SHORT_ROWS_MAX
+            && self.row_count() <= SHORT_TABLE_ROWS_MAX;
+        let is_open = |column: &&String| {
+            let Ok(position) = self.column_position(column) else { return false };
+            let Some(Ok(index)) = self.direct_of(position).text_index.get() else { return false };
+            let is_covered = query.indexed_only || index.uncovered_rows == 0;
+            is_covered && index.open.are_cached()
+        };
+        is_short && !columns.is_empty() && columns.iter().all(is_open)
     }
 
     /// Like [`search_text`](Self::search_text), but always through Lance's scanner, which plans each search anew.
@@ -290,4 +330,65 @@ fn best_hits(found: impl IntoIterator<Item = Vec<ScoreHit>>, k: usize) -> Vec<Sc
 
 fn is_bad_input(error: &lance::Error) -> bool {
     matches!(error, lance::Error::InvalidInput { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader, StringArray,
+    };
+    use lance::Dataset;
+
+    use super::*;
+    use crate::{IndexRequest, Lake, LakeOptions, build_index};
+
+    fn texts() -> impl RecordBatchReader + Send + 'static {
+        let texts = Arc::new(StringArray::from(vec!["an oak", "a river"])) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let schema = batch.schema();
+        RecordBatchIterator::new([Ok(batch)], schema)
+    }
+
+    #[tokio::test]
+    async fn a_short_search_of_open_indexes_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        Dataset::write(texts(), &uri, None).await.unwrap();
+        let lake = Lake::new(LakeOptions::default());
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
+        build_index(&lake, &uri, &request, |_| ()).await.unwrap();
+        let table = lake.open(&uri).await.unwrap();
+        let oak = TextMatch { words: "oak".into(), ..Default::default() };
+        let of = |query: TextMatch| TextQuery {
+            query: TextExpr::Match(query),
+            k: 10,
+            ..Default::default()
+        };
+        let short = of(oak.clone());
+        assert!(!table.text_is_open(&short), "nobody has searched the version");
+        assert_eq!(table.search_text(&short).await.unwrap().hits.len(), 1);
+        assert!(table.text_is_open(&short));
+        let on = |column: &str| of(TextMatch { column: Some(column.into()), ..oak.clone() });
+        assert!(table.text_is_open(&on("text")));
+        let phrase = TextPhrase { words: "oak".into(), ..Default::default() };
+        for (other, why) in [
+            (on("nope"), "no index"),
+            (TextQuery { filter: Some("text = 'an oak'".into()), ..short.clone() }, "a filter"),
+            (TextQuery { k: 1001, ..short.clone() }, "many rows"),
+            (of(TextMatch { words: "oak ".repeat(100), ..oak.clone() }), "many words"),
+            (of(TextMatch { fuzziness: Fuzziness::Edits(1), ..oak.clone() }), "edits"),
+            (of(TextMatch { fuzziness: Fuzziness::Auto, ..oak.clone() }), "automatic edits"),
+            (TextQuery { query: TextExpr::Phrase(phrase), ..short.clone() }, "a phrase"),
+        ] {
+            assert!(!table.text_is_open(&other), "{why}");
+        }
+        table.index_cache().clear().await;
+        assert!(!table.text_is_open(&short), "the index was evicted");
+        Dataset::open(&uri).await.unwrap().append(texts(), None).await.unwrap();
+        let table = table.newer().await.unwrap().unwrap();
+        let found = table.search_text(&short).await.unwrap();
+        assert_eq!((found.hits.len(), found.fresh), (2, 2));
+        assert!(!table.text_is_open(&short), "rows are uncovered");
+        assert!(table.text_is_open(&TextQuery { indexed_only: true, ..short }));
+    }
 }
