@@ -154,7 +154,7 @@ impl Table {
     /// Searches for `resolved`, which is `query`, through Lance's scanner. A row that several queries match has the
     /// best of its scores.
     async fn plan_text(&self, query: &TextQuery, resolved: ResolvedText) -> Result<Vec<ScoreHit>> {
-        let ResolvedText { mut queries, mut fresh_queries, .. } = resolved;
+        let ResolvedText { mut queries, fresh_queries, .. } = resolved;
         // The scanner runs a query on covered and uncovered rows alike. For a match with automatic edits, both queries
         // are run: a covered row that has the very words gets no better score by them. (It is found by them if
         // `max_expansions` left these words out.) Queries that contain such a match are not run twice, because they may
@@ -162,6 +162,7 @@ impl Table {
         if !query.indexed_only
             && matches!(query.query, TextExpr::Match(_) | TextExpr::MultiMatch(_))
         {
+            let mut fresh_queries = fresh_queries.unwrap_or_default();
             fresh_queries.retain(|fresh| !queries.contains(fresh));
             queries.append(&mut fresh_queries);
         }
@@ -256,7 +257,11 @@ impl Table {
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(Ok(search.with_fresh(fresh, &resolved.fresh_queries)))
+        if fresh.is_empty() {
+            return Ok(Ok(search));
+        }
+        let queries = resolved.fresh_queries.as_ref().unwrap_or(&resolved.queries);
+        Ok(Ok(search.with_fresh(fresh, queries)))
     }
 
     /// Returns the full-text index of `column`, or the reason if a search needs more than the index and the rows that
@@ -349,15 +354,33 @@ mod tests {
         RecordBatchIterator::new([Ok(batch)], schema)
     }
 
+    /// Returns a table of [`texts`] with a full-text index.
+    async fn indexed(uri: &str) -> Table {
+        Dataset::write(texts(), uri, None).await.unwrap();
+        let lake = Lake::new(LakeOptions::default());
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
+        build_index(&lake, uri, &request, |_| ()).await.unwrap();
+        lake.open(uri).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_automatic_edits_need_other_queries_for_uncovered_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = indexed(folder.path().join("table").to_str().unwrap()).await;
+        for (fuzziness, has_others) in
+            [(Fuzziness::Edits(0), false), (Fuzziness::Edits(1), false), (Fuzziness::Auto, true)]
+        {
+            let oak = TextMatch { words: "oak".into(), fuzziness, ..Default::default() };
+            let resolved = table.resolve_text(&TextExpr::Match(oak)).await.unwrap();
+            assert_eq!(resolved.fresh_queries.is_some(), has_others, "{fuzziness:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_short_search_of_open_indexes_is_recognised() {
         let folder = tempfile::tempdir().unwrap();
         let uri = folder.path().join("table").to_str().unwrap().to_owned();
-        Dataset::write(texts(), &uri, None).await.unwrap();
-        let lake = Lake::new(LakeOptions::default());
-        let request = IndexRequest::Text { column: "text".into(), positions: false };
-        build_index(&lake, &uri, &request, |_| ()).await.unwrap();
-        let table = lake.open(&uri).await.unwrap();
+        let table = indexed(&uri).await;
         let oak = TextMatch { words: "oak".into(), ..Default::default() };
         let of = |query: TextMatch| TextQuery {
             query: TextExpr::Match(query),

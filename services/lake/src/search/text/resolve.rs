@@ -24,9 +24,9 @@ use crate::table::index_info::IndexInfo;
 pub(crate) struct ResolvedText {
     /// Lance's queries. A row that several of them match has the best of its scores.
     pub queries: Vec<FtsQuery>,
-    /// The queries for rows that an index does not cover. Automatic edits are zero edits there, because Lance always
-    /// stems the words of such a search, and those of `queries` are stems already.
-    pub fresh_queries: Vec<FtsQuery>,
+    /// The queries for rows that an index does not cover, if they are others. Automatic edits are zero edits there,
+    /// because Lance always stems the words of such a search, and those of `queries` are stems already.
+    pub fresh_queries: Option<Vec<FtsQuery>>,
     /// The columns that the queries search, each once.
     pub columns: Vec<String>,
 }
@@ -65,10 +65,15 @@ impl Table {
         }
         let queries = resolver.root(expr)?;
         resolver.check_expansions()?;
-        // Resolves the query once more, with zero edits in place of automatic ones.
-        resolver.tokenizers.clear();
-        resolver.leaves = 0;
-        let fresh_queries = resolver.root(expr)?;
+        let has_automatic = !resolver.tokenizers.is_empty();
+        let fresh_queries = if has_automatic {
+            // Resolves the query once more, with zero edits in place of automatic ones.
+            resolver.tokenizers.clear();
+            resolver.leaves = 0;
+            Some(resolver.root(expr)?)
+        } else {
+            None
+        };
         Ok(ResolvedText { queries, fresh_queries, columns: resolver.columns })
     }
 
