@@ -40,10 +40,6 @@ const BATCHES_AHEAD: usize = 2;
 /// The encoded size at which a row group of the output ends. Its columns are in memory until then.
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
-/// The size at which the dictionary of a column of fixed-size binary values ends: 4,096 values of 16 bytes. The values
-/// are mostly UUIDs or hashes. If there are so many different ones, a larger dictionary has no use.
-const BINARY_DICTIONARY_BYTES: usize = 64 << 10;
-
 const EXAMPLES: &str = "\
 Examples:
   bireme lookup words --keys clicks.parquet --on synset --output joined.parquet
@@ -266,9 +262,7 @@ fn writer_properties(schema: &Schema) -> WriterProperties {
     for field in schema.fields() {
         if matches!(field.data_type(), DataType::FixedSizeBinary(_)) {
             let column = ColumnPath::from(field.name().as_str());
-            properties = properties
-                .set_column_statistics_enabled(column.clone(), EnabledStatistics::None)
-                .set_column_dictionary_page_size_limit(column, BINARY_DICTIONARY_BYTES);
+            properties = properties.set_column_statistics_enabled(column, EnabledStatistics::None);
         }
     }
     properties.build()
@@ -277,20 +271,17 @@ fn writer_properties(schema: &Schema) -> WriterProperties {
 #[cfg(test)]
 mod tests {
     use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int64Array};
-    use parquet::basic::Encoding;
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
     use super::*;
 
     #[test]
-    fn fixed_size_binary_has_no_statistics_and_only_small_dictionaries() {
+    fn fixed_size_binary_has_no_statistics() {
         let rows = 20_000;
-        let binary = |different: i64| -> ArrayRef {
-            let values = (0..rows).map(|row| (row % different).to_le_bytes());
-            Arc::new(FixedSizeBinaryArray::try_from_iter(values).unwrap())
-        };
+        let binary = (0..rows).map(|row: i64| row.to_le_bytes());
+        let binary: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter(binary).unwrap());
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
-        let columns = [("few", binary(100)), ("many", binary(rows)), ("numbers", numbers)];
+        let columns = [("binary", binary), ("numbers", numbers)];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let (sender, batches) = mpsc::channel(1);
         sender.blocking_send(batch.clone()).unwrap();
@@ -301,17 +292,8 @@ mod tests {
 
         let file = SerializedFileReader::new(file).unwrap();
         let row_group = file.get_row_group(0).unwrap();
-        let last_encoding = |column| {
-            let pages = row_group.get_column_page_reader(column).unwrap();
-            pages.last().unwrap().unwrap().encoding()
-        };
-        let encodings = [0, 1, 2].map(last_encoding);
-        assert_eq!(
-            encodings,
-            [Encoding::RLE_DICTIONARY, Encoding::PLAIN, Encoding::RLE_DICTIONARY]
-        );
         let columns = row_group.metadata().columns().iter();
         let have_statistics: Vec<bool> = columns.map(|it| it.statistics().is_some()).collect();
-        assert_eq!(have_statistics, [false, false, true]);
+        assert_eq!(have_statistics, [false, true]);
     }
 }
