@@ -205,9 +205,7 @@ impl CacheBooks {
         match event {
             Event::Scanned { extents, left } => {
                 self.scanning = less(self.scanning, 1, "scans");
-                for (key, scan_bytes) in left {
-                    self.waiting.push(key, scan_bytes);
-                }
+                self.waiting.push_left(left, extents.len());
                 for (key, extent) in extents {
                     match extent {
                         Ok(extent) => self.awaiting_space.push_back((key, extent)),

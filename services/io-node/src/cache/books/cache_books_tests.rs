@@ -265,21 +265,21 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
 }
 
 #[test]
-fn chunks_that_a_scan_leaves_are_scanned_again_and_alone_if_it_read_none() {
-    let mut cache = cache(1);
-    for chunk in 0..3 {
-        let outcome = cache.books.request(key(chunk), Some(10), false, cache.now);
+fn chunks_that_a_scan_leaves_are_scanned_with_fewer_and_alone_if_it_read_none() {
+    let mut cache = cache_with(1, FillLimits { fills_max: 4, ..LIMITS });
+    for chunk in 0..6 {
+        let outcome = cache.books.request(key(chunk), Some(10), true, cache.now);
         assert!(matches!(outcome, RequestOutcome::Queued));
     }
-    assert_eq!(lines(&cache.apply(Event::Woken)), ["scan [0, 1, 2]"]);
-    let extents = vec![(key(0), Ok(trial_extent(3).unwrap()))];
-    let left = vec![(key(1), Some(10)), (key(2), Some(10))];
-    let actions = cache.apply(Event::Scanned { extents, left });
-    assert_eq!(lines(&actions), ["write 0 at 0:0", "scan [1, 2]"]);
-    let left = vec![(key(1), None), (key(2), None)];
+    assert_eq!(lines(&cache.apply(Event::Woken)), ["scan [0, 1, 2, 3, 4, 5]"]);
+    let extents = [0, 1].map(|chunk| (key(chunk), Ok(trial_extent(3).unwrap()))).into();
+    let left = (2..6).map(|chunk| (key(chunk), Some(10))).collect();
+    let actions = lines(&cache.apply(Event::Scanned { extents, left }));
+    assert_eq!(actions, ["write 0 at 0:0", "write 1 at 0:3", "scan [2, 3]", "scan [4, 5]"]);
+    let left = vec![(key(2), Some(10)), (key(3), Some(10))];
     let alone = cache.apply(Event::Scanned { extents: Vec::new(), left });
-    assert_eq!(lines(&alone), ["scan [1]"], "two fills at once: chunk 0 is being written");
-    assert!(cache.succeed(alone).contains(&"end 1: 12288".to_owned()));
+    assert_eq!(lines(&alone), ["scan [2]"], "four fills at once: two chunks are being written");
+    assert!(cache.succeed(alone).contains(&"end 3: 12288".to_owned()));
     assert_eq!((cache.books.waiting(), cache.books.counts().failed), (0, 0));
 }
 

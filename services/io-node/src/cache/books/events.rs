@@ -28,7 +28,8 @@ pub enum Event {
         /// For each chunk, the name of its extent, and the encoded extent or the reason why it can't be filled.
         extents: Vec<(ExtentKey, Result<pack::Extent, ScanError>)>,
         /// The chunks that the scan did not read, because they need more memory than was estimated, or because it
-        /// failed. Each with the bytes of its scan, as in `CacheBooks::request`.
+        /// failed. Each with the bytes of its scan, as in `CacheBooks::request`. If there are any, `extents` are those
+        /// that it read.
         left: Vec<(ExtentKey, Option<u64>)>,
     },
     /// A write of an extent has ended ([`Action::Write`]).

@@ -48,6 +48,16 @@ impl WaitingFills {
         self.queue.push(Waiting { name, scan_bytes }, flow_of(name), Priority::Interactive);
     }
 
+    /// Adds the fills that a scan left after it had read `read` chunks, each with the bytes of its scan as estimated
+    /// before. Because `read + 1` chunks exceeded the maximum, the estimate is raised to more than this part of the
+    /// maximum. After a scan that read none, it exceeds the maximum, so each chunk is scanned alone.
+    pub fn push_left(&mut self, left: Vec<(ExtentKey, Option<u64>)>, read: usize) {
+        let bytes_min = self.scan_bytes_max / (read as u64 + 1) + 1;
+        for (name, scan_bytes) in left {
+            self.push(name, scan_bytes.map(|bytes| bytes.max(bytes_min)));
+        }
+    }
+
     /// The number of fills that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -143,6 +153,22 @@ mod tests {
         assert_eq!(runs(waiting(&mixed)), expected);
         let last = [(1, u32::MAX, Some(10)), (1, 0, Some(10)), (1, u32::MAX - 1, Some(10))];
         assert_eq!(runs(waiting(&last)), [(1, vec![u32::MAX - 1, u32::MAX]), (1, vec![0])]);
+    }
+
+    #[test]
+    fn chunks_that_a_scan_left_are_scanned_with_no_more_than_it_read() {
+        let key = |chunk| ExtentKey { pack: PackKey(1), chunk };
+        let left = |chunks: std::ops::Range<u32>| chunks.map(|it| (key(it), Some(10))).collect();
+        let mut fills = WaitingFills::new(100);
+        (0..8).for_each(|chunk| fills.push(key(chunk), Some(10)));
+        assert_eq!(fills.pop().unwrap().len(), 8);
+        // Two of the eight chunks took at most 100 bytes, and three more than that: 34 each.
+        fills.push_left(left(2..8), 2);
+        assert_eq!(runs(fills), [(1, vec![2, 3]), (1, vec![4, 5]), (1, vec![6, 7])]);
+        let mut fills = WaitingFills::new(100);
+        fills.push(key(3), Some(10));
+        fills.push_left(left(0..3), 0);
+        assert_eq!(runs(fills), [(1, vec![3]), (1, vec![0]), (1, vec![1]), (1, vec![2])]);
     }
 
     #[test]

@@ -71,8 +71,9 @@ async fn read_checked(
 }
 
 /// Waits for `extents`, those of the first chunks of `run`, which are read in one scan. The others are left to later
-/// scans. If the scan fails, or not even the first chunk fits into its memory, each chunk is left to a scan of its own,
-/// so that an error in one does not fail the others. `run` has each chunk's bytes of a scan ([`Chunk::scan_bytes`]).
+/// scans. If the scan fails, or not even the first chunk fits into its memory, all chunks are left, and the books scan
+/// each alone, so that an error in one does not fail the others. `run` has each chunk's bytes of a scan
+/// ([`Chunk::scan_bytes`]).
 pub async fn scan_together(
     run: Vec<(ExtentKey, Option<u64>)>,
     extents: BoxFuture<'static, Result<Vec<pack::Extent>, NodeError>>,
@@ -88,9 +89,7 @@ pub async fn scan_together(
             Vec::new()
         }
     };
-    let read = extents.len();
-    let left = run.iter().skip(read);
-    let left = left.map(|&(name, bytes)| (name, bytes.filter(|_| read > 0))).collect();
+    let left = run.iter().skip(extents.len()).copied().collect();
     let extents = run.iter().map(|(name, _)| *name).zip(extents.into_iter().map(Ok)).collect();
     Event::Scanned { extents, left }
 }
