@@ -172,7 +172,7 @@ impl PartRows {
             // A caller waits, and each read is a round trip to the store.
             let mut read = BoundedRows::new(self.addrs.len(), BLOB_ROWS, self.bytes_max, too_large);
             while let Some(piece) = read.next() {
-                read.push(table.take(&self.addrs[piece], &columns).await?)?;
+                read.push(vec![table.take(&self.addrs[piece], &columns).await?])?;
             }
             read.joined()?
         } else {

@@ -62,17 +62,18 @@ impl BoundedRows {
         Some(self.read..end.min(self.rows))
     }
 
-    /// Adds the rows of the next range.
+    /// Adds the rows of the next range, which come in one or more batches.
     ///
     /// # Errors
     /// The error of `too_large` once the sum exceeds the maximum.
-    pub fn push(&mut self, part: RecordBatch) -> Result<(), NodeError> {
-        let bytes = memory_of(part.columns()) as u64;
+    pub fn push(&mut self, batches: Vec<RecordBatch>) -> Result<(), NodeError> {
+        let bytes = memory_of(batches.iter().flat_map(RecordBatch::columns)) as u64;
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         self.bytes += bytes;
-        self.read += part.num_rows();
-        self.row_bytes = self.row_bytes.max(bytes / part.num_rows().max(1) as u64);
+        self.read += rows;
+        self.row_bytes = self.row_bytes.max(bytes / rows.max(1) as u64);
         self.next_max = (self.next_max * 2).min(BLOB_ROWS);
-        self.parts.push(part);
+        self.parts.extend(batches);
         match self.bytes > self.bytes_max {
             true => Err(self.too_large()),
             false => Ok(()),
@@ -102,16 +103,29 @@ mod tests {
 
     use super::*;
 
-    /// Reads `rows` rows of `row_bytes` bytes each. Returns the lengths of the reads, and the error, if there is one.
-    fn read(rows: usize, row_bytes: usize, bytes_max: u64) -> (Vec<usize>, Option<String>) {
+    /// Reads `rows` rows of `row_bytes` bytes each, in batches of at most `batch_rows` rows. Returns the lengths of the
+    /// reads, and the error, if there is one.
+    fn read_in_batches(
+        rows: usize,
+        row_bytes: usize,
+        bytes_max: u64,
+        batch_rows: usize,
+    ) -> (Vec<usize>, Option<String>) {
         let too_large =
             |Excess { rows, bytes_max, bytes }| NodeError::ChunkTooLarge { rows, bytes_max, bytes };
         let (mut read, mut reads) = (BoundedRows::new(rows, 1, bytes_max, too_large), Vec::new());
         while let Some(range) = read.next() {
             reads.push(range.len());
-            let blob = vec![7; row_bytes];
-            let blobs: ArrayRef = Arc::new(BinaryArray::from_iter_values(range.map(|_| &blob)));
-            if let Err(error) = read.push(RecordBatch::try_from_iter([("blob", blobs)]).unwrap()) {
+            let blob = vec![7_u8; row_bytes];
+            let batch = |rows| {
+                let blobs = std::iter::repeat_n(&blob, rows);
+                let blobs: ArrayRef = Arc::new(BinaryArray::from_iter_values(blobs));
+                RecordBatch::try_from_iter([("blob", blobs)]).unwrap()
+            };
+            // An empty range comes as an empty batch.
+            let starts = (0..range.len().max(1)).step_by(batch_rows);
+            let batches = starts.map(|start| batch(batch_rows.min(range.len() - start)));
+            if let Err(error) = read.push(batches.collect()) {
                 return (reads, Some(error.to_string()));
             }
         }
@@ -119,11 +133,21 @@ mod tests {
         (reads, None)
     }
 
+    fn read(rows: usize, row_bytes: usize, bytes_max: u64) -> (Vec<usize>, Option<String>) {
+        read_in_batches(rows, row_bytes, bytes_max, usize::MAX)
+    }
+
     #[test]
     fn small_rows_are_read_more_and_more_at_a_time() {
         assert_eq!(read(200, 10, 1 << 20), (vec![1, 2, 4, 8, 16, 32, 64, 64, 9], None));
         assert_eq!(read(1, 10, 1 << 20), (vec![1], None));
         assert_eq!(read(0, 10, 1 << 20), (vec![0], None));
+    }
+
+    #[test]
+    fn reads_grow_alike_whether_rows_come_in_one_batch_or_one_by_one() {
+        let reads = vec![1, 2, 4, 8, 16, 32, 64, 64, 9];
+        assert_eq!(read_in_batches(200, 10, 1 << 20, 1), (reads, None));
     }
 
     #[test]

@@ -93,9 +93,7 @@ impl Chunk for TableChunk {
                 let mut blobs = BoundedRows::new(rows.len(), 1, bytes_max, too_large);
                 while let Some(piece) = blobs.next() {
                     let piece = rows.start + piece.start as u32..rows.start + piece.end as u32;
-                    for batch in read(piece).await? {
-                        blobs.push(batch)?;
-                    }
+                    blobs.push(read(piece).await?)?;
                 }
                 vec![blobs.joined()?]
             } else {
