@@ -23,7 +23,7 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// The number of copies of its chunk that a fill holds: its batches and the joined columns, and then these columns and
 /// the extent. A scan of several chunks takes no more: at most half a segment of batches (`SCAN_PART`), one chunk's
 /// joined columns, and a segment of extents. Not included is the batch with which a read exceeds its limit
-/// (`BATCH_ROWS_MAX` in `lake/src/read/chunk.rs`), and what Lance holds of the files' bytes.
+/// (`batch_rows` in `lake/src/read/chunk.rs`), and what Lance holds of the files' bytes.
 const COPIES_A_FILL: u64 = 2;
 
 /// The number of segments for which reclaiming needs memory: the extents to keep are read into memory before they are

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 use lance::dataset::fragment::FileFragment;
+use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
 use crate::diagnose::caught::caught;
@@ -19,6 +20,15 @@ const BATCH_ROWS_MAX: u64 = 256;
 
 /// The bytes of a fragment's files, on average over its rows, that are decoded at a time if rows have variable width.
 const BATCH_FILE_BYTES: u64 = 256 << 10;
+
+/// The maximum number of rows of variable width that are decoded at a time if Lance sends requests for each batch
+/// ([`sends_requests_by_batch`]). A batch of a legacy file ends with its group too, which has 1,024 rows by default.
+const REQUESTED_ROWS_MAX: u64 = 4096;
+
+/// As [`BATCH_FILE_BYTES`], if Lance sends requests for each batch. Values of legacy files take as much memory as space
+/// in the file, so this bounds the memory of a batch, except for Arrow dictionaries. The bound is looser for fragments
+/// with overlays, whose files may be compressed.
+const REQUESTED_FILE_BYTES: u64 = 8 << 20;
 
 /// The maximum number of rows with blobs of version 2 that are read at a time. The fragment's own files do not show how
 /// long these blobs are.
@@ -48,7 +58,8 @@ impl Table {
 
     /// Reads the rows at the physical offsets `rows` of `fragment`, like [`read_chunk`](Self::read_chunk), but stops
     /// once those of variable width take more than `bytes_max` bytes in memory. Returns one or more batches of the
-    /// first rows, in order. Exceeds the limit by at most a batch of 256 rows.
+    /// first rows, in order. Exceeds the limit by at most one batch: of 256 rows, or of up to 4,096 if Lance sends
+    /// requests for each batch.
     ///
     /// Errors: those of [`read_chunk`](Self::read_chunk).
     pub async fn read_chunk_within(
@@ -61,7 +72,7 @@ impl Table {
         let (file_fragment, info) = self.fragment_with(fragment, &rows)?;
         let read = async {
             let columns = Columns::resolve(self, columns)?;
-            let limits = match batch_rows(info, &columns) {
+            let limits = match batch_rows(file_fragment, info, &columns) {
                 Some(batch_rows) => ReadLimits { batch_rows, bytes_max },
                 None => ReadLimits { batch_rows: rows.len() as u32, bytes_max: u64::MAX },
             };
@@ -90,7 +101,11 @@ impl Table {
 
 /// Returns the number of rows to decode at a time, so that a batch is short even if its rows take many times as much
 /// memory as space in the files; `None` if all columns have fixed width, so that the caller knows what rows take.
-fn batch_rows(info: Option<&FragmentInfo>, columns: &Columns) -> Option<u32> {
+fn batch_rows(
+    fragment: &FileFragment,
+    info: Option<&FragmentInfo>,
+    columns: &Columns,
+) -> Option<u32> {
     if columns.served.fields().iter().all(|field| has_fixed_width(field.data_type())) {
         return None;
     }
@@ -99,5 +114,89 @@ fn batch_rows(info: Option<&FragmentInfo>, columns: &Columns) -> Option<u32> {
     }
     let row_bytes =
         info.map_or(0, |info| info.data_bytes.unwrap_or(0) / u64::from(info.physical_rows.max(1)));
-    Some((BATCH_FILE_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX) as u32)
+    let (file_bytes, rows_max) = match sends_requests_by_batch(fragment.metadata()) {
+        true => (REQUESTED_FILE_BYTES, REQUESTED_ROWS_MAX),
+        false => (BATCH_FILE_BYTES, BATCH_ROWS_MAX),
+    };
+    Some((file_bytes / row_bytes.max(1)).clamp(1, rows_max) as u32)
+}
+
+/// Returns whether Lance sends requests to the store for each batch: for each column of a file of the legacy format,
+/// and for each overlay. It reads other files ahead, however short the batches are.
+fn sends_requests_by_batch(fragment: &Fragment) -> bool {
+    let is_legacy = |file: &DataFile| file.file_major_version == 0 && file.file_minor_version < 3;
+    fragment.files.iter().any(is_legacy) || !fragment.overlays.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatchIterator, StringArray,
+    };
+    use arrow::datatypes::{DataType, Field};
+    use lance::Dataset;
+    use lance::dataset::WriteParams;
+    use lance_file::version::LanceFileVersion;
+    use lance_table::format::overlay::{DataOverlayFile, OverlayCoverage};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Lake, LakeOptions};
+
+    const ROWS: u32 = 4096;
+
+    /// Opens a new table with [`ROWS`] rows of the columns `id`, `text` and `vector`.
+    async fn table(folder: &TempDir, version: LanceFileVersion) -> Table {
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..ROWS as i32));
+        let texts = StringArray::from_iter_values((0..ROWS).map(|row| format!("row {row}")));
+        let texts: ArrayRef = Arc::new(texts);
+        let values = Arc::new(Float32Array::from(vec![0.5; ROWS as usize * 16]));
+        let item = Arc::new(Field::new("item", DataType::Float32, true));
+        let vectors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 16, values, None));
+        let columns = [("id", ids), ("text", texts), ("vector", vectors)];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let schema = batch.schema();
+        let batches = RecordBatchIterator::new([Ok(batch)], schema);
+        let params = WriteParams { data_storage_version: Some(version), ..Default::default() };
+        Dataset::write(batches, &uri, Some(params)).await.unwrap();
+        Lake::new(LakeOptions::default()).open(&uri).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_bounded_read_of_a_legacy_file_sends_no_more_requests_than_one_without_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(&folder, LanceFileVersion::Legacy).await;
+        let store = table.dataset().object_store(None).await.unwrap();
+        // The requests since the last call.
+        let requests = || store.io_stats_incremental().read_iops;
+        let columns = ["id", "text", "vector"].map(str::to_owned);
+        // The first read also reads the metadata of the file.
+        table.read_chunk(0, 0..ROWS, &columns).await.unwrap();
+        requests();
+        table.read_chunk(0, 0..ROWS, &columns).await.unwrap();
+        let unbounded = requests();
+        table.read_chunk_within(0, 0..ROWS, &columns, u64::MAX).await.unwrap();
+        let bounded = requests();
+        assert!(bounded > 0 && bounded <= unbounded, "{bounded} requests, not {unbounded}");
+    }
+
+    #[tokio::test]
+    async fn batches_of_a_fragment_with_overlays_are_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = table(&folder, LanceFileVersion::V2_1).await;
+        let columns = Columns::resolve(&table, &["text".to_owned()]).unwrap();
+        let (plain, info) = table.fragment_with(0, &(0..ROWS)).unwrap();
+        assert_eq!(batch_rows(plain, info, &columns), Some(256));
+        let mut metadata = plain.metadata().clone();
+        metadata.overlays.push(DataOverlayFile {
+            data_file: metadata.files[0].clone(),
+            coverage: OverlayCoverage::Shared(Arc::default()),
+            committed_version: 2,
+        });
+        let overlaid = FileFragment::new(Arc::clone(table.dataset()), metadata);
+        assert_eq!(batch_rows(&overlaid, info, &columns), Some(4096));
+    }
 }
