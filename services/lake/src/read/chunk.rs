@@ -15,7 +15,9 @@ use crate::schema::has_fixed_width;
 use crate::table::Table;
 
 /// The maximum number of rows of variable width that are decoded at a time, and by which a read can exceed its limit of
-/// bytes. Fewer rows would bound the memory more closely, but each batch costs time of its own.
+/// bytes. Fewer rows would bound the memory more closely, but each batch costs time of its own. Encoding casts the
+/// Arrow dictionaries of a batch to plain values before it checks their length, so it can exceed its limit by the plain
+/// values of as many rows.
 const BATCH_ROWS_MAX: u64 = 256;
 
 /// The bytes of a fragment's files, on average over its rows, that are decoded at a time if rows have variable width.
@@ -59,7 +61,7 @@ impl Table {
     /// Reads the rows at the physical offsets `rows` of `fragment`, like [`read_chunk`](Self::read_chunk), but stops
     /// once those of variable width take more than `bytes_max` bytes in memory. Returns one or more batches of the
     /// first rows, in order. Exceeds the limit by at most one batch: of 256 rows, or of up to 4,096 if Lance sends
-    /// requests for each batch.
+    /// requests for each batch. Arrow dictionaries count as they are read, not by the plain values that they stand for.
     ///
     /// Errors: those of [`read_chunk`](Self::read_chunk).
     pub async fn read_chunk_within(

@@ -2,6 +2,8 @@
 //! scanned, written, kept and evicted, but do no I/O themselves.
 //!
 //! ```text
+//!               ┌─ left ──┐
+//!               ▼         │
 //! request ─► waiting ─► Scan ─► awaiting space ─► Write ─► Publish ─► End
 //!                                     │                       └─► Record
 //!                         no space ─► AskHeat ─► Reread the hot ─► Write ─► … ─► Empty ─► space

@@ -1,8 +1,9 @@
 //! The queue of fills that wait to be scanned.
 //!
 //! Pure. The queue serves tables in turn, so that many misses of one table do not delay the fills of another. Within a
-//! table, fills leave in the order of their arrival, with one exception: adjacent chunks of the same pack and fragment
-//! leave together and are scanned together, up to the maximum number of bytes of a scan.
+//! table, fills leave in the order of their arrival, with two exceptions. Adjacent chunks of the same pack and fragment
+//! leave together and are scanned together, up to the maximum number of bytes of a scan. Chunks that a scan leaves,
+//! because they take more memory than estimated or because it failed, enter again at the end.
 
 use std::collections::VecDeque;
 

@@ -21,8 +21,9 @@ pub struct FillKey {
     pub chunk: ChunkId,
 }
 
-/// The extents of chunks that are read together may take this many times as many bytes as their columns. Padding takes
-/// at most half as many bytes as the rows; this leaves room for the values of dictionaries.
+/// A scan of several chunks ends before its extents take this many times as many bytes as its columns may take in
+/// memory. This suffices for rows with padding, which takes at most half as many bytes as the rows, but not always for
+/// dictionaries, whose values are longer in extents. Chunks that do not fit are left to later scans.
 const ENCODED_PER_READ: u64 = 2;
 
 /// The source of a chunk's data. It hides the table from the filler.
