@@ -96,7 +96,6 @@ async fn a_deadline_ends_a_search_between_two_rounds() {
     waiting(&client, 2).await;
     let fault = timeout(PATIENCE, searching).await.expect("it ends").unwrap().unwrap_err();
     assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
-    assert!(fault.message.contains("deadline passed during search"), "{fault}");
     // The search's place in the queue is free, and the search has asked nothing more.
     waiting(&client, 1).await;
     assert_eq!(rounds.load(Relaxed), 1);
