@@ -46,13 +46,15 @@ pub(crate) fn check_width(schema: &ArrowSchema) -> Result<(), LakeError> {
     }
 }
 
-/// Returns whether all values of the type take the same number of bytes. Structs and dictionaries count as types of
-/// variable width.
-pub(crate) fn has_fixed_width(data_type: &DataType) -> bool {
+/// Returns the bytes of a value; `None` if values have no fixed width.
+pub(crate) fn fixed_width(data_type: &DataType) -> Option<usize> {
     match data_type {
-        DataType::Null | DataType::Boolean | DataType::FixedSizeBinary(_) => true,
-        DataType::FixedSizeList(item, _) => has_fixed_width(item.data_type()),
-        other => other.is_primitive(),
+        DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).ok(),
+        DataType::FixedSizeList(item, len) => {
+            fixed_width(item.data_type())?.checked_mul(usize::try_from(*len).ok()?)
+        }
+        other => other.primitive_width(),
     }
 }
 

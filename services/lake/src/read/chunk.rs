@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
 use lance::dataset::fragment::FileFragment;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
@@ -11,7 +12,7 @@ use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::read::columns::Columns;
 use crate::read::{ReadLimits, read_batches, read_range};
-use crate::schema::has_fixed_width;
+use crate::schema::fixed_width;
 use crate::table::Table;
 
 /// The maximum number of rows of variable width that are decoded at a time, and by which a read can exceed its limit of
@@ -108,7 +109,8 @@ fn batch_rows(
     info: Option<&FragmentInfo>,
     columns: &Columns,
 ) -> Option<u32> {
-    if columns.served.fields().iter().all(|field| has_fixed_width(field.data_type())) {
+    let is_fixed = |it: &DataType| it.is_null() || fixed_width(it).is_some();
+    if columns.served.fields().iter().all(|field| is_fixed(field.data_type())) {
         return None;
     }
     if columns.blob_v2 {
@@ -137,7 +139,7 @@ mod tests {
     use arrow::array::{
         ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatchIterator, StringArray,
     };
-    use arrow::datatypes::{DataType, Field};
+    use arrow::datatypes::Field;
     use lance::Dataset;
     use lance::dataset::WriteParams;
     use lance_file::version::LanceFileVersion;

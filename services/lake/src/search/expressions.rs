@@ -28,7 +28,7 @@ pub struct Expression {
     pub columns: SchemaRef,
     /// The name and the type of the column that it computes.
     pub field: FieldRef,
-    /// How often it reads the bytes of its columns, at most.
+    /// The maximum number of times that it reads each byte of its columns.
     pub reads: usize,
     physical: Arc<dyn PhysicalExpr>,
     sql: String,

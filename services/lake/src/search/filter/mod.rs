@@ -42,6 +42,7 @@ use crate::diagnose::one_line;
 use crate::error::hint::{column_hint, has_no_path, text_hint};
 use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
+use crate::schema::fixed_width;
 use crate::table::Table;
 use crate::threads::deep_stack::{on_deep_stack, polled_on_deep_stack};
 
@@ -403,18 +404,6 @@ fn check_names(expr: &Expr) -> std::result::Result<(), String> {
             "a filter can't use column {:?}, because its name is empty or has a backquote; rename the column",
             column.name
         )),
-    }
-}
-
-/// Returns the bytes of a value; `None` if values have no fixed width.
-fn fixed_width(data_type: &DataType) -> Option<usize> {
-    match data_type {
-        DataType::Boolean => Some(1),
-        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).ok(),
-        DataType::FixedSizeList(item, len) => {
-            fixed_width(item.data_type())?.checked_mul(usize::try_from(*len).ok()?)
-        }
-        other => other.primitive_width(),
     }
 }
 

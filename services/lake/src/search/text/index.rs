@@ -14,7 +14,7 @@ pub(crate) struct TextIndex {
     pub column: String,
     /// Its segments, also those that cover no row of the version: they count in the frequencies of words.
     pub segments: Vec<IndexMetadata>,
-    /// The same segments, open.
+    /// The open segments, in the same order.
     pub open: OpenSegments,
     /// Selects the rows that a search of the segments may return, by their ids; `None` if it may return all of them.
     /// Segments may also have deleted rows, and rows of fragments that they no longer cover.

@@ -354,8 +354,8 @@ mod tests {
         RecordBatchIterator::new([Ok(batch)], schema)
     }
 
-    /// Returns a table of [`texts`] with a full-text index.
-    async fn indexed(uri: &str) -> Table {
+    /// Returns a table of two texts with a full-text index.
+    pub(super) async fn indexed(uri: &str) -> Table {
         Dataset::write(texts(), uri, None).await.unwrap();
         let lake = Lake::new(LakeOptions::default());
         let request = IndexRequest::Text { column: "text".into(), positions: false };

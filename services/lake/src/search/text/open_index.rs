@@ -85,24 +85,14 @@ async fn live_rows(
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
-
     use super::*;
-    use crate::{IndexRequest, Lake, LakeOptions, build_index};
+    use crate::search::text::tests::indexed;
 
     // Lance hides indexes of formats that it doesn't know, so no table has one that only this crate doesn't know.
     #[tokio::test]
     async fn an_index_of_an_unknown_format_is_the_reason() {
         let folder = tempfile::tempdir().unwrap();
-        let uri = folder.path().join("table").to_str().unwrap().to_owned();
-        let texts = Arc::new(StringArray::from(vec!["an oak", "a river"])) as ArrayRef;
-        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
-        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-        Dataset::write(reader, &uri, None).await.unwrap();
-        let lake = Lake::new(LakeOptions::default());
-        let request = IndexRequest::Text { column: "text".into(), positions: false };
-        build_index(&lake, &uri, &request, |_| ()).await.unwrap();
-        let table = lake.open(&uri).await.unwrap();
+        let table = indexed(folder.path().join("table").to_str().unwrap()).await;
         let index = table.indexes().await.unwrap()[0].clone();
         let format = index.format.unwrap();
         let open = async |known: RangeInclusive<i32>| {

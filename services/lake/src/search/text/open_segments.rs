@@ -82,23 +82,10 @@ fn inverted(segment: &dyn ScalarIndex) -> Result<Arc<InvertedIndex>> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
-
     use super::*;
     use crate::search::text::TextIndex;
-    use crate::{IndexRequest, Lake, LakeOptions, Table, TextExpr, TextQuery, build_index};
-
-    /// Returns a table of two texts with a full-text index.
-    async fn table(uri: &str) -> Table {
-        let texts = Arc::new(StringArray::from(vec!["an oak", "a river"])) as ArrayRef;
-        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
-        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-        Dataset::write(reader, uri, None).await.unwrap();
-        let lake = Lake::new(LakeOptions::default());
-        let request = IndexRequest::Text { column: "text".into(), positions: false };
-        build_index(&lake, uri, &request, |_| ()).await.unwrap();
-        lake.open(uri).await.unwrap()
-    }
+    use crate::search::text::tests::indexed;
+    use crate::{Table, TextExpr, TextQuery};
 
     async fn cached(table: &Table) -> Option<Vec<Arc<dyn ScalarIndex>>> {
         table.text_index_alone("text").await.unwrap().unwrap().open.cached()
@@ -107,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn segments_that_were_evicted_are_opened_again() {
         let folder = tempfile::tempdir().unwrap();
-        let table = table(folder.path().join("table").to_str().unwrap()).await;
+        let table = indexed(folder.path().join("table").to_str().unwrap()).await;
         let query = TextQuery { query: TextExpr::words("oaks"), k: 5, ..Default::default() };
         let found = table.search_text(&query).await.unwrap();
         assert_eq!((found.hits.len(), found.planned), (1, None));
@@ -123,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn the_cache_sees_that_segments_are_used() {
         let folder = tempfile::tempdir().unwrap();
-        let table = table(folder.path().join("table").to_str().unwrap()).await;
+        let table = indexed(folder.path().join("table").to_str().unwrap()).await;
         let TextIndex { column, segments, open, .. } =
             table.text_index_alone("text").await.unwrap().unwrap();
         let before = open.cached().unwrap();
