@@ -44,7 +44,8 @@ pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Fo
     })
 }
 
-/// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used.
+/// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used. The journals
+/// are in the order of their segments, because it decides which segment is reclaimed first if several can't be read.
 pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     let count = segments(superblock.sectors, superblock.segment_sectors);
     in_parallel(count, || {
@@ -58,7 +59,8 @@ pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     })
 }
 
-/// Calls workers, one per thread, with the numbers from 0 to `count - 1`. Returns their results in any order.
+/// Calls workers, one per thread, with the numbers from 0 to `count - 1`. Returns their results in the order of the
+/// numbers.
 pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     count: u32,
     worker: impl Fn() -> W + Sync,
@@ -67,12 +69,15 @@ pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     let work = || {
         let mut work = worker();
         let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        numbers.take_while(|&number| number < count).flat_map(&mut work).collect::<Vec<_>>()
+        let numbers = numbers.take_while(|&number| number < count);
+        numbers.map(|number| (number, work(number))).collect::<Vec<_>>()
     };
-    std::thread::scope(|scope| {
+    let mut results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..READERS.min(count)).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(joined).collect()
-    })
+    });
+    results.sort_unstable_by_key(|&(number, _)| number);
+    results.into_iter().flat_map(|(_, results)| results).collect()
 }
 
 /// Waits for a thread's result. If the thread panicked, the panic continues in the caller.
@@ -105,5 +110,24 @@ fn segment_journal(
                 wanted = doubled.min(segment_sectors as usize * SECTOR_BYTES);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_numbers() {
+        // Each thread gets one of the first numbers, and then one of the others.
+        let threads = Barrier::new(READERS as usize);
+        let work = |number: u32| {
+            threads.wait();
+            vec![number]
+        };
+        let results = in_parallel(2 * READERS, || work);
+        assert_eq!(results, (0..2 * READERS).collect::<Vec<_>>());
     }
 }
