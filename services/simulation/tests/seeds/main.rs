@@ -8,8 +8,8 @@
 //!
 //! `BIREME_SEEDS=17..18` runs seed 17, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
 //! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
-//! reproducible unless its process is stopped for more than a second: after a second of real time, a node's HTTP/2
-//! forgets the streams that it has reset, and hyper does not let servers configure this.
+//! reproducible if it takes less than a second of real time. After that time, a node's HTTP/2 forgets the streams that
+//! it has reset, and hyper does not let servers configure this. So runs of a seed may differ on a busy machine.
 
 mod arena;
 mod callers;
@@ -53,6 +53,12 @@ const CALLER_SEEDS: u64 = 24;
 
 /// The default number of seeds that run twice. If this many or more run, a node must drain in at least one of them.
 const REPEATS: usize = 8;
+
+/// The real time after which a node's HTTP/2 forgets a stream that it has reset: the default of `h2`.
+const FORGETS_AFTER: Duration = Duration::from_secs(1);
+
+/// The maximum number of times that a seed is run twice if its runs differ and one took at least [`FORGETS_AFTER`].
+const TRIES: usize = 10;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -147,15 +153,32 @@ fn whatever_goes_wrong_no_caller_gets_a_row_of_a_table_that_it_may_not_see() {
     run_seeds(callers::run, CALLER_SEEDS, &callers::MUST);
 }
 
+/// Runs a seed twice, and checks that both runs have the same outcome. Tries again if a run was so slow that they may
+/// differ.
+fn repeated(seed: u64, run: Run) -> Outcome {
+    let timed = || {
+        let began = Instant::now();
+        (try_run(seed, run).expect("the seed passes"), began.elapsed())
+    };
+    for _ in 0..TRIES {
+        let ((first, first_took), (second, second_took)) = (timed(), timed());
+        if first_took.max(second_took) < FORGETS_AFTER {
+            assert_eq!(first, second, "the second run of seed {seed} differs");
+        }
+        if first == second {
+            return first;
+        }
+        eprintln!("seed {seed} differs, but its runs took {first_took:?} and {second_took:?}");
+    }
+    panic!("seed {seed} differed {TRIES} times, though a run took {FORGETS_AFTER:?} each time");
+}
+
 #[test]
 fn a_seed_repeats_itself() {
     let count = variable("BIREME_REPEATS").map_or(REPEATS, |it| it.parse().expect("a number"));
     let mut drained = 0;
     for seed in (1000..).take(count) {
-        let once = || try_run(seed, world::run).expect("the seed passes");
-        let (first, second) = (once(), once());
-        assert_eq!(first, second, "the second run of seed {seed} differs");
-        drained += first.happened.count_of("drained");
+        drained += repeated(seed, world::run).happened.count_of("drained");
     }
     assert!(count < REPEATS || drained > 0, "no node drained");
 }
@@ -163,7 +186,6 @@ fn a_seed_repeats_itself() {
 #[test]
 fn a_seed_with_callers_repeats_itself() {
     for seed in 1000..1002 {
-        let once = || try_run(seed, callers::run).expect("the seed passes");
-        assert_eq!(once(), once(), "the second run of seed {seed} differs");
+        repeated(seed, callers::run);
     }
 }
