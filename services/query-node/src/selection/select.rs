@@ -42,7 +42,8 @@ const ROWS_AT_ONCE: usize = 1024;
 const READ_BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Maximum number of bytes that the calls of an expression read at once, if they are those of more than one row. At
-/// 400 MB/s this takes 10 ms, in which the core serves nothing else.
+/// 400 MB/s this takes 10 ms, in which the core serves nothing else; expressions before it may have read a quarter as
+/// many since other tasks last ran.
 const CALLED_BYTES_AT_ONCE: usize = 4 << 20;
 
 /// Holds memory for the computed columns of an answer, of which there are so many bytes by now. An error ends the
@@ -369,6 +370,8 @@ impl Selection {
                 false => hold(computed),
             }
         };
+        // The bytes that calls have read since other tasks last ran.
+        let mut called = 0;
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
         if let Some(index) = query_index {
             columns.push(Arc::new(Int32Array::from(vec![index; rows.num_rows()])));
@@ -383,7 +386,7 @@ impl Selection {
                 },
                 Source::Expression(expression) => {
                     let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
-                    compute(expression, &read, rows.num_rows(), &mut count).await?
+                    compute(expression, &read, rows.num_rows(), &mut called, &mut count).await?
                 }
             });
         }
@@ -404,24 +407,30 @@ fn unquoted(sql: &str) -> &str {
     sql
 }
 
-/// Computes an expression for `rows` rows, whose columns are `read`. Calls `count` for each part of the column, and then
-/// lets other tasks of the thread run.
+/// Computes an expression for `rows` rows, whose columns are `read`. Calls `count` for each part of the column. Lets
+/// other tasks of the thread run between parts, and once the calls have read [`CALLED_BYTES_AT_ONCE`] / 4. `called` has
+/// the bytes that they have read since then, also those of expressions before this one.
 async fn compute(
     expression: &Expression,
     read: &[ArrayRef],
     rows: usize,
+    called: &mut usize,
     count: &mut (impl FnMut(&ArrayRef) -> Result<()> + Send),
 ) -> Result<ArrayRef> {
     let at_once = rows_at_once(read, rows, expression.reads);
     let mut parts = Vec::with_capacity(rows.div_ceil(at_once));
     for from in (0..rows.max(1)).step_by(at_once) {
         let len = at_once.min(rows - from);
-        let part = read.iter().map(|column| column.slice(from, len)).collect();
+        let part: Vec<ArrayRef> = read.iter().map(|column| column.slice(from, len)).collect();
+        *called += bytes_of_arrays(&part) * expression.reads.max(1);
         let part = expression.evaluate(part, len)?;
         count(&part)?;
         parts.push(part);
-        // Also after the last part: another expression may follow.
-        tokio::task::yield_now().await;
+        // Several small expressions count together, so that not each of them costs a turn of the runtime.
+        if from + len < rows || *called >= CALLED_BYTES_AT_ONCE / 4 {
+            *called = 0;
+            tokio::task::yield_now().await;
+        }
     }
     let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
     Ok(concat(&parts)?)
@@ -450,7 +459,7 @@ mod tests {
     use crate::tables::{AskedVersion, Catalog};
 
     #[tokio::test]
-    async fn another_task_of_the_core_runs_after_each_part_of_each_expression() {
+    async fn another_task_of_the_core_runs_after_each_large_part_and_after_many_small_ones() {
         let folder = tempfile::tempdir().unwrap();
         let uri = folder.path().join("t.lance").to_str().unwrap().to_owned();
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(1000); 1000]));
@@ -464,14 +473,6 @@ mod tests {
         catalog.refresh().await;
         let asked = AskedVersion { table: "t", branch: "", version: 0 };
         let open = catalog.open(asked).await.unwrap();
-
-        let measure = Measure::Nothing;
-        let mut selection =
-            Selection::new(Some(Vec::new()), BlobForm::Whole, measure, &open).unwrap();
-        let sql = vec!["lower(text) = 'y'"; 64].join(" OR ");
-        let expression = |name: &str| NamedExpression { name: name.into(), sql: sql.clone() };
-        let expressions = ["a", "b"].map(expression).into();
-        selection.compute("expressions", expressions, &open).unwrap();
         let addresses: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..1000));
         let rows = RecordBatch::try_from_iter([("text", texts), (ROW_ADDRESS, addresses)]).unwrap();
 
@@ -483,16 +484,36 @@ mod tests {
                 yield_now().await;
             }
         });
-        let mut seen = Vec::new();
-        let mut hold = |_: usize| -> Result<()> {
-            seen.push(runs.load(Ordering::Relaxed));
-            Ok(())
+        // Returns how often the other task had run when the memory of each part was held.
+        let runs_at_parts = async |rows: RecordBatch, expressions: usize, calls: usize| {
+            let measure = Measure::Nothing;
+            let mut selection =
+                Selection::new(Some(Vec::new()), BlobForm::Whole, measure, &open).unwrap();
+            let sql = vec!["lower(text) = 'y'"; calls].join(" OR ");
+            let expression =
+                |at: usize| NamedExpression { name: format!("column_{at}"), sql: sql.clone() };
+            let expressions = (0..expressions).map(expression).collect();
+            selection.compute("expressions", expressions, &open).unwrap();
+            let mut seen = Vec::new();
+            let mut hold = |_: usize| -> Result<()> {
+                seen.push(runs.load(Ordering::Relaxed));
+                Ok(())
+            };
+            let beside = Beside::default();
+            let selected = selection.select(&rows, measure, beside, None, &mut hold).await;
+            assert_eq!(selected.unwrap().num_rows(), rows.num_rows());
+            seen
         };
-        let selected = selection.select(&rows, measure, Beside::default(), None, &mut hold).await;
-        assert_eq!(selected.unwrap().num_rows(), 1000);
         // 64 calls read 65 rows of 1,004 bytes at once.
+        let seen = runs_at_parts(rows.clone(), 2, 64).await;
         assert_eq!(seen.len(), 2 * 16);
         assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
+        // Two calls read 10 rows, 20,080 bytes, for each expression, and 1 MiB for 53 of them.
+        let mut seen = runs_at_parts(rows.slice(0, 10), 100, 2).await;
+        assert_eq!(seen.len(), 100);
+        assert_eq!((seen[0], seen[53]), (seen[52], seen[99]), "{seen:?}");
+        seen.dedup();
+        assert_eq!(seen.len(), 2, "{seen:?}");
         other.abort();
     }
 }
