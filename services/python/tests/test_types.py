@@ -175,3 +175,9 @@ def test_times_in_nanoseconds_are_keys(server: bireme.Server) -> None:
         row = server.table("all").get(key, columns=["time"], key_column="time")
         assert row is not None
         assert row["time"] == NOON
+
+
+@pytest.mark.parametrize("key", [pa.scalar(2**62, pa.timestamp("us")), pa.scalar(2**30, pa.date32())])
+def test_scalars_that_python_has_no_value_for_are_no_keys(server: bireme.Server, key: pa.Scalar) -> None:
+    with pytest.raises(bireme.BadRequestError, match="is no key"):
+        server.table("all").get(key, columns=["id"], key_column="time")

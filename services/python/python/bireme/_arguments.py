@@ -37,7 +37,11 @@ def key_text(key: Any) -> str:
     if isinstance(key, str):
         return key
     if isinstance(key, pa.Scalar):
-        key = key.as_py()
+        try:
+            key = key.as_py()
+        except (ValueError, OverflowError) as error:
+            # Python has no such value, such as a date after the year 9999. The scalar's text may fail in the same way.
+            raise _bad(f"a scalar of type {key.type} is no key: {error}") from error
     if not isinstance(key, _KEY_TYPES) and is_key(key):
         value = key.item()
         # NumPy returns a time in nanoseconds as an integer, which is no key of a column of timestamps.
@@ -62,8 +66,7 @@ def key_array(keys: Any) -> pa.Array:
     """Returns many keys as one array. An array stays as it is."""
     if is_key(keys):
         raise _bad(f"{keys!r} is a single key; give a sequence of keys")
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
+    keys = _one_chunk(keys)
     if hasattr(keys, "__arrow_c_array__"):
         return keys
     if hasattr(keys, "__arrow_c_stream__"):  # a series of polars or pandas
@@ -79,8 +82,7 @@ def key_array(keys: Any) -> pa.Array:
             array = pa.array(keys, pa.uint64())
     except (TypeError, OverflowError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
-    if isinstance(array, pa.ChunkedArray):  # pandas has arrays of several chunks
-        array = array.combine_chunks()
+    array = _one_chunk(array)  # pandas has arrays of several chunks
     # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
@@ -88,6 +90,11 @@ def key_array(keys: Any) -> pa.Array:
 def is_uuid_array(keys: Any) -> bool:
     """Returns whether an array has UUIDs."""
     return isinstance(keys, pa.Array) and getattr(keys.type, "extension_name", None) == "arrow.uuid"
+
+
+def _one_chunk(array: Any) -> Any:
+    """Returns the values of a chunked array as one array. Anything else stays as it is."""
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _uuid_array(keys: list[Any]) -> pa.Array:
@@ -120,9 +127,8 @@ def taken_rows(addresses: Any, offsets: Any) -> tuple[pa.Array, bool]:
             rows = pa.array(rows, pa.uint64())
         except (TypeError, OverflowError, pa.ArrowException) as error:
             raise _bad(f"the row {name} are no array of integers: {error}") from error
-    if isinstance(rows, pa.ChunkedArray):  # also the result for an array of pandas that has several chunks
-        rows = rows.combine_chunks()
-    return rows, offsets is not None
+    # An array of pandas may have several chunks too.
+    return _one_chunk(rows), offsets is not None
 
 
 def column_list(columns: str | Iterable[str] | None) -> list[str]:
