@@ -131,22 +131,17 @@ async fn streams_that_share_work_get_their_own_rows_and_nobody_elses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lone_get_shares_no_work_and_two_that_arrive_together_do() {
+async fn two_gets_that_arrive_together_share_work() {
     let table = TestTable::plain().await;
     let (node, _client) = serve(&table).await;
     let service = QueryServiceClient::connect(format!("http://{}", node.local_addr()));
-    let service = service.await.unwrap();
+    let mut service = service.await.unwrap();
+    let before = metric(&node, GATHERED).await;
     // Requests of a stream that are ready when it begins arrive in one frame.
-    let gathered = async |ids: &[i64]| {
-        let before = metric(&node, GATHERED).await;
-        let gets: Vec<_> = ids.iter().map(|&id| get(id)).collect();
-        let answers = service.clone().get_stream(stream::iter(gets)).await.unwrap();
-        let answers: Vec<_> = answers.into_inner().collect().await;
-        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().error.is_none()));
-        metric(&node, GATHERED).await - before
-    };
-    assert_eq!(gathered(&[10]).await, 0.0);
-    assert_eq!(gathered(&[10, 20]).await, 2.0);
+    let answers = service.get_stream(stream::iter([10, 20].map(get))).await.unwrap();
+    let answers: Vec<_> = answers.into_inner().collect().await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().error.is_none()));
+    assert_eq!(metric(&node, GATHERED).await - before, 2.0);
 }
 
 /// Cuts the second data file of a table short, so that its rows can't be read.

@@ -252,6 +252,17 @@ mod tests {
     use futures::future::{BoxFuture, join_all};
 
     use super::*;
+    use crate::counters::Rpc;
+
+    #[tokio::test]
+    async fn a_request_that_is_ready_is_under_way_beside_the_first() {
+        let metrics = Arc::new(ShardMetrics::default());
+        metrics.started(Rpc::Get);
+        assert!(!others_are_under_way(&metrics).await);
+        let other = Arc::clone(&metrics);
+        tokio::spawn(async move { other.started(Rpc::Get) });
+        assert!(others_are_under_way(&metrics).await);
+    }
 
     #[tokio::test]
     async fn a_lone_request_waits_for_ready_tasks_but_not_for_those_that_yield() {
