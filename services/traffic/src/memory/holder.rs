@@ -27,7 +27,8 @@ pub struct Holder {
     /// The bytes of the rows of complete answers that were not handed to HTTP yet, and all that an answer in pieces
     /// holds, also of the piece that is being made.
     ready: AtomicU64,
-    /// The time at which `bytes` last shrank, or one of the three last grew from 0, in milliseconds since `began`.
+    /// The time at which `bytes` last shrank, or `bytes`, `parts` or `ready` last grew from 0, in milliseconds since
+    /// `began`.
     moved_ms: AtomicU64,
     ended: Notify,
     waiting: Mutex<WaitingStreams>,
@@ -69,7 +70,7 @@ impl Holder {
 
     /// Adds `bytes` of the rows of a complete answer.
     pub fn add_ready(&self, bytes: u64) {
-        if self.ready.fetch_add(bytes, Ordering::Relaxed) == 0 {
+        if bytes > 0 && self.ready.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.moved();
         }
     }
@@ -148,5 +149,21 @@ impl WaitingStream {
 impl Drop for WaitingStream {
     fn drop(&mut self) {
         self.holder.waiting().remove(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_without_rows_is_no_progress() {
+        let holder = Holder::default();
+        holder.add(1);
+        tokio::time::advance(STALLED_AFTER).await;
+        holder.add_ready(0);
+        assert!(holder.end_if_stalled(1));
+        holder.add_ready(1);
+        assert!(!holder.end_if_stalled(1), "an answer with rows begins to wait");
     }
 }
