@@ -28,7 +28,7 @@ pub struct Expression {
     pub columns: SchemaRef,
     /// The name and the type of the column that it computes.
     pub field: FieldRef,
-    /// The maximum number of times that it reads each byte of its columns.
+    /// The maximum number of times that its calls and `LIKE`s read each byte of its columns. 0 if it has none.
     pub reads: usize,
     physical: Arc<dyn PhysicalExpr>,
     sql: String,

@@ -342,8 +342,9 @@ fn text_weight(weight: f32) -> Result<f32> {
     }
 }
 
-/// Returns the vector column that the request names. If it names none, returns the table's only vector column, of those
-/// that a query vector of `numbers` numbers fits best if `numbers` is given, or the only one of these with an index.
+/// Returns the vector column that the request names. If it names none, the candidates are the table's vector columns, or
+/// with `numbers` those that a query vector of so many numbers fits best. Returns the only candidate, or the only one
+/// with an index.
 pub async fn column_of_vectors(
     open: &OpenTable,
     named: Option<&str>,

@@ -32,7 +32,8 @@ pub struct HeldRows {
     held: HeldBytes,
     /// The bytes that the call holds with all its subcalls.
     of_call: Arc<AtomicU64>,
-    /// The connection that must take the answer before the memory is given back. `None` while the answer is made.
+    /// The account of the connection that must take the answer before the memory is given back. `None` until the answer
+    /// is complete or begins to be sent in pieces.
     reader: Option<Arc<Holder>>,
 }
 

@@ -266,9 +266,10 @@ impl Entry {
         Awaiting(self)
     }
 
-    /// Prepares `open`, which is about to replace `before`: waits until the key index covers it, and until the I/O nodes
-    /// have the new files of its indexes; for at most `patience`, and only until a caller waits for the latest version.
-    /// If the table's configuration asks for it, waits in the same way until its indexes are loaded.
+    /// Prepares `open`, which is about to replace `before`: has the I/O nodes fill the new files of its indexes, and waits
+    /// until they have them and the key index covers the version. With `warm_indexes`, it waits until the indexes are
+    /// loaded and the key index covers the version, and not for the fill. Waits for at most `patience`, and only until a
+    /// caller waits for the latest version.
     pub async fn prepare(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
         let filled = self.fill_new_files(before, open);
         if self.config.warm_indexes {

@@ -179,8 +179,8 @@ fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
         return Ok(new_null_array(data_type, keys.len()));
     }
     let or_null = CastOptions { safe: true, ..Default::default() };
-    // Values become null one by one. An error says that Arrow has no cast of these types: of decimals whose scales are
-    // too far apart.
+    // Values become null one by one. The cast as a whole fails only if Arrow has none between the two types. Only
+    // decimals whose scales are too far apart get here.
     let no_cast = |_| {
         bad_keys(format!(
             "has keys of type {given}, which can't be converted to the key column's type {data_type}"

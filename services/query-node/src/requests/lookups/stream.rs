@@ -34,8 +34,9 @@ use crate::state::HeldRows;
 const REVISION: u32 = 2;
 
 /// Maximum number of keys of batches that are joined in a group; a batch may have more. An I/O node takes as many rows
-/// at once (`batch_rows_max`). A fetch of more rows is split, and the parts' rows are copied once more to join them.
-const GROUP_KEYS_MAX: usize = 4096;
+/// at once (`batch_rows_max`). If one node has the rows of more keys, its fetch is split, and the parts' rows are copied
+/// once more to join them. With several I/O nodes the limit is lower than necessary.
+const JOINED_KEYS_MAX: usize = 4096;
 
 /// One Lookup stream.
 pub struct LookupStream {
@@ -141,7 +142,7 @@ impl LookupStream {
                 Arc::ptr_eq(&it.group.projection, projection)
                     && !it.group.batches.is_empty()
                     && it.credits + credits <= KEYS_MAX
-                    && it.keys.saturating_add(keys) <= GROUP_KEYS_MAX
+                    && it.keys.saturating_add(keys) <= JOINED_KEYS_MAX
             };
             // Batches of one projection mostly follow each other.
             let at = forming.iter().rposition(may_join).unwrap_or(forming.len());
