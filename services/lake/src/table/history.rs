@@ -111,12 +111,21 @@ impl Table {
     /// Returns the table's tags, by their names. Errors: those of the store.
     pub async fn tags(&self) -> Result<BTreeMap<String, TagInfo>> {
         let tags = self.caught(async { self.dataset().tags().list().await }).await?;
-        let info = |it: TagContents| TagInfo {
-            version: it.version,
-            branch: it.branch,
-            manifest_bytes: it.manifest_size,
+        Ok(tags.into_iter().map(|(name, contents)| (name, tag_info(contents))).collect())
+    }
+
+    /// Returns the tag with this name; `None` if the table has no such tag. Reads no other tag. Errors: those of the
+    /// store.
+    pub async fn tag(&self, name: &str) -> Result<Option<TagInfo>> {
+        let read = async {
+            match self.dataset().tags().get(name).await {
+                Ok(contents) => Ok(Some(tag_info(contents))),
+                // Lance refuses names that no tag can have.
+                Err(lance::Error::RefNotFound { .. } | lance::Error::InvalidRef { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
         };
-        Ok(tags.into_iter().map(|(name, contents)| (name, info(contents))).collect())
+        self.caught(read).await
     }
 
     /// Returns the table's branches other than the main one, by their names. Errors: those of the store.
@@ -130,6 +139,10 @@ impl Table {
         };
         Ok(branches.into_iter().map(|(name, contents)| (name, info(contents))).collect())
     }
+}
+
+fn tag_info(it: TagContents) -> TagInfo {
+    TagInfo { version: it.version, branch: it.branch, manifest_bytes: it.manifest_size }
 }
 
 fn other_scheme(naming: ManifestNamingScheme) -> ManifestNamingScheme {

@@ -451,7 +451,7 @@ impl TableRequest<'_> {
         if self.asked == TableCall::Describe
             && let Some(tag) = body.tag.take()
         {
-            named = self.tagged(state, named, tag, call, version).boxed().await?;
+            named = self.version_of_tag(state, named, tag, call, version).boxed().await?;
         }
         let open = self.open(state, named, call, version).await?;
         match self.asked {
@@ -496,7 +496,7 @@ impl TableRequest<'_> {
     }
 
     /// Returns the version that a tag names. `named` has what the call names beside it.
-    async fn tagged(
+    async fn version_of_tag(
         &self,
         state: &ShardState,
         named: NamedVersion,
@@ -512,7 +512,7 @@ impl TableRequest<'_> {
         let latest = NamedVersion { id: id.clone(), ..Default::default() };
         let open = self.open(state, latest, call, version).await?;
         call.check_shown_whole("`tag`")?;
-        let TagInfo { version, branch, .. } = tables::tagged(state, &open, tag, call).await?;
+        let TagInfo { version, branch, .. } = tables::find_tag(state, &open, tag, call).await?;
         Ok(NamedVersion { id, version: Some(version), branch })
     }
 

@@ -188,19 +188,20 @@ pub async fn tag_version(
 ) -> Result<Answer> {
     let problem = || "is missing; name a tag".to_owned();
     let tag = tag.ok_or_else(|| QueryError::BadRequest { field: "tag", problem: problem() })?;
-    let found = tagged(state, open, tag, call).await?;
+    let found = find_tag(state, open, tag, call).await?;
     answer(json!({ "version": found.version, "branch": found.branch }))
 }
 
 /// Finds a tag of a table.
-pub async fn tagged(
+pub async fn find_tag(
     state: &ShardState,
     open: &OpenTable,
     tag: String,
     call: &Call,
 ) -> Result<TagInfo> {
-    let list = |table: Table| async move { table.tags().await };
-    let found = of_table(state, open, call, list).await?.remove(&tag);
+    let name = tag.clone();
+    let read = |table: Table| async move { table.tag(&name).await };
+    let found = of_table(state, open, call, read).await?;
     found.ok_or_else(|| QueryError::TagUnknown { table: open.name.clone(), tag })
 }
 
