@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use lance::dataset::fragment::FileFragment;
+use lance_file::version::ConcreteFileVersion;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
@@ -28,9 +29,9 @@ const BATCH_FILE_BYTES: u64 = 256 << 10;
 /// ([`sends_requests_by_batch`]). A batch of a legacy file ends with its group too, which has 1,024 rows by default.
 const REQUESTED_ROWS_MAX: u64 = 4096;
 
-/// As [`BATCH_FILE_BYTES`], if Lance sends requests for each batch. Values of legacy files take as much memory as space
-/// in the file, so this bounds the memory of a batch, except for Arrow dictionaries. The bound is looser for fragments
-/// with overlays, whose files may be compressed.
+/// As [`BATCH_FILE_BYTES`], if Lance sends requests for each batch. Blobs and values of legacy files take as much
+/// memory as space in the file, so this bounds the memory of a batch, except for Arrow dictionaries. The bound is
+/// looser for fragments with overlays, whose files may be compressed.
 const REQUESTED_FILE_BYTES: u64 = 8 << 20;
 
 /// The maximum number of rows with blobs of version 2 that are read at a time. The fragment's own files do not show how
@@ -118,7 +119,10 @@ fn batch_rows(
     }
     let row_bytes =
         info.map_or(0, |info| info.data_bytes.unwrap_or(0) / u64::from(info.physical_rows.max(1)));
-    let (file_bytes, rows_max) = match sends_requests_by_batch(fragment.metadata()) {
+    // An I/O node reads at most 64 rows of a column of blobs at a time, so a batch stays bounded if its blobs are far
+    // longer than the average. It reads more rows of a column with nested blobs, so these do not count.
+    let has_blobs = columns.stored.fields.iter().any(|field| field.is_blob());
+    let (file_bytes, rows_max) = match sends_requests_by_batch(fragment.metadata(), has_blobs) {
         true => (REQUESTED_FILE_BYTES, REQUESTED_ROWS_MAX),
         false => (BATCH_FILE_BYTES, BATCH_ROWS_MAX),
     };
@@ -126,22 +130,30 @@ fn batch_rows(
 }
 
 /// Returns whether Lance sends requests to the store for each batch: for each column of a file of the legacy format,
-/// and for each overlay. It reads other files ahead, however short the batches are.
-fn sends_requests_by_batch(fragment: &Fragment) -> bool {
-    let is_legacy = |file: &DataFile| file.file_major_version == 0 && file.file_minor_version < 3;
-    fragment.files.iter().any(is_legacy) || !fragment.overlays.is_empty()
+/// for the blobs of a file of version 2.0, and for each overlay. It reads other files ahead, however short the batches
+/// are.
+fn sends_requests_by_batch(fragment: &Fragment, has_blobs: bool) -> bool {
+    let is_read_by_batch = |file: &DataFile| match file.file_version() {
+        Ok(ConcreteFileVersion::V1) => true,
+        Ok(ConcreteFileVersion::V2_0) => has_blobs,
+        _ => false,
+    };
+    fragment.files.iter().any(is_read_by_batch) || !fragment.overlays.is_empty()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::sync::Arc;
 
     use arrow::array::{
-        ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatchIterator, StringArray,
+        ArrayRef, FixedSizeListArray, Float32Array, Int32Array, LargeBinaryArray,
+        RecordBatchIterator, StringArray,
     };
-    use arrow::datatypes::Field;
+    use arrow::datatypes::{Field, Schema};
     use lance::Dataset;
     use lance::dataset::WriteParams;
+    use lance_arrow::BLOB_META_KEY;
     use lance_file::version::LanceFileVersion;
     use lance_table::format::overlay::{DataOverlayFile, OverlayCoverage};
     use tempfile::TempDir;
@@ -153,7 +165,6 @@ mod tests {
 
     /// Opens a new table with [`ROWS`] rows of the columns `id`, `text` and `vector`.
     async fn table(folder: &TempDir, version: LanceFileVersion) -> Table {
-        let uri = folder.path().join("table").to_str().unwrap().to_owned();
         let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..ROWS as i32));
         let texts = StringArray::from_iter_values((0..ROWS).map(|row| format!("row {row}")));
         let texts: ArrayRef = Arc::new(texts);
@@ -161,7 +172,12 @@ mod tests {
         let item = Arc::new(Field::new("item", DataType::Float32, true));
         let vectors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 16, values, None));
         let columns = [("id", ids), ("text", texts), ("vector", vectors)];
-        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        table_of(RecordBatch::try_from_iter(columns).unwrap(), folder, version).await
+    }
+
+    /// Opens a new table with the rows of `batch`.
+    async fn table_of(batch: RecordBatch, folder: &TempDir, version: LanceFileVersion) -> Table {
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
         let schema = batch.schema();
         let batches = RecordBatchIterator::new([Ok(batch)], schema);
         let params = WriteParams { data_storage_version: Some(version), ..Default::default() };
@@ -169,22 +185,38 @@ mod tests {
         Lake::new(LakeOptions::default()).open(&uri).await.unwrap()
     }
 
+    /// Checks that a bounded read of the first `rows` rows sends no more requests than one without a limit.
+    async fn check_requests(table: &Table, rows: u32, columns: &[String]) {
+        let store = table.dataset().object_store(None).await.unwrap();
+        // The requests since the last call.
+        let requests = || store.io_stats_incremental().read_iops;
+        // The first read also reads the metadata of the file.
+        table.read_chunk(0, 0..rows, columns).await.unwrap();
+        requests();
+        table.read_chunk(0, 0..rows, columns).await.unwrap();
+        let unbounded = requests();
+        table.read_chunk_within(0, 0..rows, columns, u64::MAX).await.unwrap();
+        let bounded = requests();
+        assert!(bounded > 0 && bounded <= unbounded, "{bounded} requests, not {unbounded}");
+    }
+
     #[tokio::test]
     async fn a_bounded_read_of_a_legacy_file_sends_no_more_requests_than_one_without_a_limit() {
         let folder = tempfile::tempdir().unwrap();
         let table = table(&folder, LanceFileVersion::Legacy).await;
-        let store = table.dataset().object_store(None).await.unwrap();
-        // The requests since the last call.
-        let requests = || store.io_stats_incremental().read_iops;
-        let columns = ["id", "text", "vector"].map(str::to_owned);
-        // The first read also reads the metadata of the file.
-        table.read_chunk(0, 0..ROWS, &columns).await.unwrap();
-        requests();
-        table.read_chunk(0, 0..ROWS, &columns).await.unwrap();
-        let unbounded = requests();
-        table.read_chunk_within(0, 0..ROWS, &columns, u64::MAX).await.unwrap();
-        let bounded = requests();
-        assert!(bounded > 0 && bounded <= unbounded, "{bounded} requests, not {unbounded}");
+        check_requests(&table, ROWS, &["id", "text", "vector"].map(str::to_owned)).await;
+    }
+
+    #[tokio::test]
+    async fn a_bounded_read_of_blobs_sends_no_more_requests_than_one_without_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let metadata = HashMap::from([(BLOB_META_KEY.to_owned(), "true".to_owned())]);
+        let field = Field::new("blob", DataType::LargeBinary, true).with_metadata(metadata);
+        let blobs = LargeBinaryArray::from_iter_values((0..64_u8).map(|row| vec![row; 100 << 10]));
+        let schema = Arc::new(Schema::new(vec![field]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(blobs)]).unwrap();
+        let table = table_of(batch, &folder, LanceFileVersion::V2_0).await;
+        check_requests(&table, 64, &["blob".to_owned()]).await;
     }
 
     #[tokio::test]
