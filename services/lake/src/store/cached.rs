@@ -190,13 +190,16 @@ impl Source {
     /// Reads a range from the cache. If the cache cannot answer, or is late, the store is asked.
     async fn piece(&self, path: &FilePath, location: &Path, range: Range<u64>) -> Result<Bytes> {
         let Some(cache) = self.cache.get() else { return self.stored(location, range).await };
+        let length = range.end - range.start;
         let mut asked = cache.read(&self.table, path, range.clone());
         let from_cache = match tokio::time::timeout(LATE, &mut asked).await {
             Ok(done) => done,
             Err(_) => {
                 let stored = pin!(self.stored(location, range.clone()));
                 match select(asked, stored).await {
-                    Either::Left((Ok(None), stored)) => {
+                    Either::Left((Ok(it), stored))
+                        if it.as_ref().is_none_or(|it| it.bytes.len() as u64 != length) =>
+                    {
                         count(&self.usage.cache_failures, 1);
                         return stored.await;
                     }
@@ -209,7 +212,6 @@ impl Source {
                 }
             }
         };
-        let length = range.end - range.start;
         match from_cache.map_err(|it| damaged_file(path, it))? {
             Some(it) if it.bytes.len() as u64 == length => {
                 if it.were_cached {
@@ -359,8 +361,8 @@ mod tests {
         LaterPieces,
         Damaged,
         Hangs,
-        /// Reads are not answered, and the store is asked before that is known.
-        LateAndEmpty,
+        /// Reads are answered with this number of bytes, or not at all, after the store is asked too.
+        Late(Option<usize>),
     }
 
     impl FileCache for OneFile {
@@ -389,9 +391,11 @@ mod tests {
                 }
                 Trouble::Damaged => Err(FileDamaged("it was overwritten".into())),
                 Trouble::Hangs => return std::future::pending().boxed(),
-                Trouble::LateAndEmpty => {
+                Trouble::Late(length) => {
+                    let bytes = length.map(|length| bytes.slice(..length));
+                    let answer = bytes.map(|bytes| CachedBytes { bytes, were_cached: true });
                     let late = tokio::time::sleep(LATE + LATE / 2);
-                    return late.map(|()| Ok(None)).boxed();
+                    return late.map(|()| Ok(answer)).boxed();
                 }
             };
             std::future::ready(answer).boxed()
@@ -513,9 +517,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_store_is_asked_once_if_a_late_cache_cannot_answer() {
-        let inner = Arc::new(Scripted::new(|_| Act::Late(2 * LATE)));
-        let (store, usage) = store_in(Arc::clone(&inner) as _, Trouble::LateAndEmpty).await;
-        let (_, bytes) = read(&store, "a/t/_indices/u/a", ranged(GetRange::Bounded(0..1))).await;
-        assert_eq!((bytes[0], usage.now().cache_failures, inner.asked()), (1, 1, 1));
+        for length in [None, Some(0)] {
+            let inner = Arc::new(Scripted::new(|_| Act::Late(2 * LATE)));
+            let trouble = Trouble::Late(length);
+            let (store, usage) = store_in(Arc::clone(&inner) as _, trouble).await;
+            let range = ranged(GetRange::Bounded(0..1));
+            let (_, bytes) = read(&store, "a/t/_indices/u/a", range).await;
+            let failures = usage.now().cache_failures;
+            assert_eq!((bytes[0], failures, inner.asked()), (1, 1, 1), "{trouble:?}");
+        }
     }
 }
