@@ -52,7 +52,7 @@ use crate::extent::{Extent, SegmentNo};
 /// their estimated bytes are at most that. Columns of variable width are estimated by the size of the table's files.
 /// If they take more space in memory, the scan ends early and leaves the other chunks to later scans. The memory plan
 /// (`node/memory.rs`) reserves two segments' lengths for the decoded columns and the extents of each fill.
-const SCAN_PART: u64 = 2;
+pub const SCAN_PART: u64 = 2;
 
 /// The error for a chunk of a pinned table that is at its quota. No extent of a pinned table is evicted to make room.
 const FULL: &str =
@@ -165,7 +165,7 @@ impl CacheBooks {
             segment_sectors,
             counts: CacheCounts::default(),
             actions: Vec::new(),
-            waiting: WaitingFills::new(scan_bytes_max(segment_sectors)),
+            waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_PART),
             under_way: HashSet::new(),
             scanning: 0,
             writing: vec![0; slabs.len()],
@@ -386,7 +386,7 @@ impl CacheBooks {
 
     /// The maximum number of bytes that a scan of several chunks may decode.
     pub fn scan_bytes_max(&self) -> u64 {
-        scan_bytes_max(self.segment_sectors)
+        self.waiting.scan_bytes_max()
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -397,10 +397,6 @@ impl CacheBooks {
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.placed.contains(key)
     }
-}
-
-fn scan_bytes_max(segment_sectors: u64) -> u64 {
-    segment_sectors * SECTOR_BYTES as u64 / SCAN_PART
 }
 
 /// The length of an extent on its drive, in bytes.

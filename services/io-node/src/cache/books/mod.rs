@@ -21,7 +21,7 @@ pub mod simulate;
 mod unrecorded;
 mod waiting;
 
-pub use cache_books::{CacheBooks, FillLimits};
+pub use cache_books::{CacheBooks, FillLimits, SCAN_PART};
 pub use events::{
     Action, EXTENT_BYTES_END, Event, FillOutcome, Purpose, RequestOutcome, ScanError,
 };

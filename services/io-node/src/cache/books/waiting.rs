@@ -59,6 +59,11 @@ impl WaitingFills {
         }
     }
 
+    /// Returns the maximum number of bytes of a scan of several chunks.
+    pub fn scan_bytes_max(&self) -> u64 {
+        self.scan_bytes_max
+    }
+
     /// The number of fills that wait.
     pub fn len(&self) -> usize {
         self.queue.len()

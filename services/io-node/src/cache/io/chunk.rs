@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use pack::PackError;
 use wire::memory_of;
 
+use crate::cache::books::SCAN_PART;
 use crate::error::NodeError;
 use crate::table::{BoundedRows, Excess, OpenTable, Pack};
 
@@ -25,6 +26,9 @@ pub struct FillKey {
 /// memory. This suffices for rows with padding, which takes at most half as many bytes as the rows, but not always for
 /// dictionaries, whose values are longer in extents. Chunks that do not fit are left to later scans.
 const ENCODED_PER_READ: u64 = 2;
+
+// The extents of a scan take at most a segment, as the memory plan assumes.
+const _: () = assert!(ENCODED_PER_READ <= SCAN_PART);
 
 /// The source of a chunk's data. It hides the table from the filler.
 pub trait Chunk: Send {
