@@ -22,4 +22,9 @@ impl FragmentInfo {
     pub fn live_rows(&self) -> u64 {
         u64::from(self.physical_rows - self.deleted_rows)
     }
+
+    /// Returns the average bytes of a row in the fragment's files; 0 if unknown.
+    pub fn row_bytes(&self) -> u64 {
+        self.data_bytes.unwrap_or(0) / u64::from(self.physical_rows.max(1))
+    }
 }

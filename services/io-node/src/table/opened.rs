@@ -147,7 +147,7 @@ impl OpenTable {
                     id: info.id,
                     rows: info.physical_rows,
                     chunk_rows,
-                    row_bytes: info.data_bytes.unwrap_or(0) / u64::from(info.physical_rows.max(1)),
+                    row_bytes: info.row_bytes(),
                     deleted,
                     keys,
                 })

@@ -117,8 +117,7 @@ fn batch_rows(
     if columns.blob_v2 {
         return Some(BATCH_BLOBS);
     }
-    let row_bytes =
-        info.map_or(0, |info| info.data_bytes.unwrap_or(0) / u64::from(info.physical_rows.max(1)));
+    let row_bytes = info.map_or(0, FragmentInfo::row_bytes);
     // An I/O node reads at most 64 rows of a column of blobs at a time, so a batch stays bounded if its blobs are far
     // longer than the average. It reads more rows of a column with nested blobs, so these do not count.
     let has_blobs = columns.stored.fields.iter().any(|field| field.is_blob());
