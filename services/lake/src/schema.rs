@@ -46,18 +46,6 @@ pub(crate) fn check_width(schema: &ArrowSchema) -> Result<(), LakeError> {
     }
 }
 
-/// Returns the bytes of a value; `None` if values have no fixed width.
-pub(crate) fn fixed_width(data_type: &DataType) -> Option<usize> {
-    match data_type {
-        DataType::Boolean => Some(1),
-        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).ok(),
-        DataType::FixedSizeList(item, len) => {
-            fixed_width(item.data_type())?.checked_mul(usize::try_from(*len).ok()?)
-        }
-        other => other.primitive_width(),
-    }
-}
-
 fn fixed_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(item, size) => {

@@ -19,6 +19,7 @@ mod source;
 mod table;
 mod uri;
 mod usage;
+mod width;
 
 pub use blocks::{BLOCK_BYTES, BLOCK_SECTORS, BlockReads, FileSource, TOGETHER_MAX};
 pub use branch::{BadBranch, BranchName};
@@ -34,3 +35,4 @@ pub use source::Tables;
 pub use table::Table;
 pub use uri::{BadUri, TableUri, UriPrefix, shown};
 pub use usage::{CacheUse, StoreUse};
+pub use width::fixed_bytes;

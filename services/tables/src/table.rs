@@ -56,8 +56,8 @@ pub trait Table: Send + Sync {
     /// Reads the rows at the physical offsets `rows` of a fragment, in order. Deleted rows are included, with their old
     /// values or nulls. `columns` are top-level names, in the order in which they are returned.
     ///
-    /// Reading rows of variable width stops once they take more than `bytes_max` bytes of memory. Then only the first
-    /// rows are returned. There is at least one batch.
+    /// Reading rows of variable width, which have a column without [`fixed_bytes`](crate::fixed_bytes), stops once they
+    /// take more than `bytes_max` bytes of memory. Then only the first rows are returned. There is at least one batch.
     ///
     /// # Errors
     /// Errors for a fragment, rows or columns that do not exist, and errors of the store.

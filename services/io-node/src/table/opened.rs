@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use address::{ChunkRows, ExtentKey, PackKey, RowAddr, TableTag};
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::FieldRef;
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 use pack::{PackError, PackLayout, plan_packs};
 use placement::chunk_rows;
-use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUri};
+use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUri, fixed_bytes};
 use wire::Fault;
 
 use crate::error::NodeError;
@@ -28,19 +28,6 @@ pub struct OpenTable {
     fixed_bytes: u64,
     /// The index or deletion file that is served as this table; `None` for a table of rows.
     file: Option<Arc<FileTable>>,
-}
-
-/// Returns the number of bytes of a value, or `None` for types of variable width, dictionaries and structs.
-pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
-    match data_type {
-        DataType::Null => Some(0),
-        DataType::Boolean => Some(1),
-        DataType::FixedSizeBinary(width) => u64::try_from(*width).ok(),
-        DataType::FixedSizeList(item, count) => {
-            Some(fixed_bytes(item.data_type())? * u64::try_from(*count).ok()?)
-        }
-        other => other.primitive_width().map(|width| width as u64),
-    }
 }
 
 /// A pack: columns that are stored together.
@@ -290,7 +277,7 @@ fn pack_key(
 mod tests {
     use std::time::Duration;
 
-    use arrow_schema::Field;
+    use arrow_schema::{DataType, Field};
     use tokio::sync::Notify;
 
     use super::*;

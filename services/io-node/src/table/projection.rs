@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use pack::wire_schema;
-use tables::FILE_BYTES_KEY;
+use tables::{FILE_BYTES_KEY, fixed_bytes};
 
-use super::opened::fixed_bytes;
 use super::{OpenTable, Pack};
 use crate::audit_line::AuditLine;
 use crate::error::NodeError;

@@ -3,17 +3,16 @@
 use std::ops::Range;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::DataType;
+use arrow::datatypes::FieldRef;
 use lance::dataset::fragment::FileFragment;
 use lance_file::version::ConcreteFileVersion;
 use lance_table::format::{DataFile, Fragment};
-use tables::FragmentInfo;
+use tables::{FragmentInfo, fixed_bytes};
 
 use crate::diagnose::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::read::columns::Columns;
 use crate::read::{ReadLimits, read_batches, read_range};
-use crate::schema::fixed_width;
 use crate::table::Table;
 
 /// The maximum number of rows of variable width that are decoded at a time, and by which a read can exceed its limit of
@@ -110,8 +109,8 @@ fn batch_rows(
     info: Option<&FragmentInfo>,
     columns: &Columns,
 ) -> Option<u32> {
-    let is_fixed = |it: &DataType| it.is_null() || fixed_width(it).is_some();
-    if columns.served.fields().iter().all(|field| is_fixed(field.data_type())) {
+    let is_fixed = |field: &FieldRef| fixed_bytes(field.data_type()).is_some();
+    if columns.served.fields().iter().all(is_fixed) {
         return None;
     }
     if columns.blob_v2 {
@@ -149,7 +148,7 @@ mod tests {
         ArrayRef, FixedSizeListArray, Float32Array, Int32Array, LargeBinaryArray,
         RecordBatchIterator, StringArray,
     };
-    use arrow::datatypes::{Field, Schema};
+    use arrow::datatypes::{DataType, Field, Schema};
     use lance::Dataset;
     use lance::dataset::WriteParams;
     use lance_arrow::BLOB_META_KEY;

@@ -31,6 +31,7 @@ use lance::dataset::rowids::load_row_id_sequence;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
 use lance_core::{ROW_ADDR, ROW_ID};
 use lance_select::RowSetOps;
+use tables::fixed_bytes;
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
@@ -42,7 +43,6 @@ use crate::diagnose::one_line;
 use crate::error::hint::{column_hint, has_no_path, text_hint};
 use crate::error::words::shortened;
 use crate::error::{LakeError, Result};
-use crate::schema::fixed_width;
 use crate::table::Table;
 use crate::threads::deep_stack::{on_deep_stack, polled_on_deep_stack};
 
@@ -300,8 +300,8 @@ impl Table {
                 }
                 Some(field) => field,
             };
-            match fixed_width(&field.data_type()) {
-                Some(bytes) => width = width.saturating_add(bytes),
+            match fixed_bytes(&field.data_type()) {
+                Some(bytes) => width = width.saturating_add(bytes as usize),
                 None => is_fixed = false,
             }
         }
