@@ -376,7 +376,7 @@ fn slow_readers_hold_no_more_than_the_memory_for_them() {
     held(12, "400 searches whose answers nobody reads", &seen);
 }
 
-/// The key of all rows that the readers of first frames ask for.
+/// The key whose rows the attack below asks for and does not read.
 const KEY: &str = "n02503517";
 
 /// The number of keys of a large request: as many as fit into one frame of HTTP/2.
@@ -436,8 +436,8 @@ async fn call_unread(
     answers
 }
 
-/// Waits until the query node has used as much memory for callers as its cores give to one grant, and the use no longer
-/// changes.
+/// Waits until callers have used two fifths of the query node's memory for them, and the use no longer changes. The
+/// node has two cores, and one grant may take seven eighths of a core's memory, so one full core is enough.
 fn wait_until_filled(node: &Node) {
     let limit = metric(node, "bireme_query_traffic_memory_limit_bytes");
     let until = Instant::now() + PATIENCE;
@@ -446,7 +446,6 @@ fn wait_until_filled(node: &Node) {
         std::thread::sleep(Duration::from_millis(500));
         let used = metric(node, "bireme_query_traffic_memory_usage_bytes");
         peak = peak.max(used);
-        // One of two cores is full.
         if used == before && peak >= limit / 5 * 2 {
             return;
         }

@@ -178,9 +178,9 @@ impl Driver {
         }
     }
 
-    /// Admits `first` and all commands that wait in the channel. If the node has batches to answer, yields once in
-    /// between, so that tasks that are ready to run can send theirs, but waits for nothing else. If the node has none,
-    /// it would only be idle longer (as in Nagle's algorithm).
+    /// Admits `first` and all commands that wait in the channel. As in Nagle's algorithm, yields once in between if the
+    /// node has batches to answer, so that tasks that are ready to run can send theirs. A node without batches would
+    /// only stay idle meanwhile. Waits for nothing else.
     async fn admit_all(&mut self, first: Command, ledger: &mut Ledger) {
         ledger.admit(first);
         if ledger.outstanding_rows() > 0 {

@@ -3,8 +3,8 @@
 //! If columns are requested, a row's bytes are copied once, from the ring's buffer, the RAM tier or the image that was
 //! read from the table to their place in an Arrow buffer. There are three exceptions. A row with a column of variable
 //! width is copied a second time, because its place depends on the rows before it, unless the column is alone in its
-//! pack, or the row arrives after all rows before it, as rows from the RAM tier do. So is a row that spans several
-//! sectors of the RAM tier, and a row in [`Form::Row`] that is longer than a read.
+//! pack, or all rows before it have been decoded when it arrives, as in a batch whose rows are all in the RAM tier. So
+//! is a row that spans several sectors of the RAM tier, and a row in [`Form::Row`] that is longer than a read.
 //!
 //! If the rows are to be scored, they are scored in place, and only a row that spans several sectors of the RAM tier is
 //! copied. But all rows of the batch are copied before they are scored if one of them is longer than a read, or comes

@@ -38,7 +38,8 @@ pub struct Pack {
     pub layout: PackLayout,
     /// Whether the pack is a blob column, whose values may be of any size.
     pub is_blob: bool,
-    /// Bytes of a row's values of fixed width, in memory. Encoded, a row has at least as many.
+    /// Bytes of a row's values of fixed width, as they are encoded: a Boolean takes one. An encoded row has at least as
+    /// many.
     pub fixed_bytes: u64,
     /// The minimum bytes of a row in memory: its values of fixed width, and an offset for each other value.
     row_bytes_min: u64,

@@ -63,7 +63,8 @@ impl Holder {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the rows of complete answers that were not handed to HTTP yet, and of answers in pieces.
+    /// Returns the bytes of the rows of complete answers that were not handed to HTTP yet. An answer in pieces counts
+    /// with all that it holds, including the piece that is being made.
     pub fn ready(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
     }

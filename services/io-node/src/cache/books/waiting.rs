@@ -50,8 +50,9 @@ impl WaitingFills {
     }
 
     /// Adds the fills that a scan left after it had read `read` chunks, each with the bytes of its scan as estimated
-    /// before. Because `read + 1` chunks exceeded the maximum, the estimate is raised to more than this part of the
-    /// maximum. After a scan that read none, it exceeds the maximum, so each chunk is scanned alone.
+    /// before. If the scan did not fail, `read + 1` chunks exceeded the maximum. So each estimate is raised to more
+    /// than the maximum divided by `read + 1`. After a scan that read none, or failed, the estimate exceeds the
+    /// maximum, so each chunk is scanned alone.
     pub fn push_left(&mut self, left: Vec<(ExtentKey, Option<u64>)>, read: usize) {
         let bytes_min = self.scan_bytes_max / (read as u64 + 1) + 1;
         for (name, scan_bytes) in left {

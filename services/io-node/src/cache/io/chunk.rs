@@ -110,7 +110,8 @@ impl Chunk for TableChunk {
                 }
                 batches
             };
-            // The batches are not held while the rows are encoded.
+            // Only the arrays are passed on, so that `encode_within` can drop the pieces of each column once it has
+            // joined them.
             let pieces = batches.into_iter().map(|batch| batch.into_parts().1).collect();
             Ok(layout.encode_within(pieces, bytes_max)?)
         }

@@ -302,7 +302,7 @@ impl Table {
         k: usize,
         list: Option<&AllowList>,
     ) -> Result<Vec<ScoreHit>> {
-        // An index that is opened again serves later searches too.
+        // On the table's runtime: if a segment was evicted, this search opens it again, and later searches use it.
         let run =
             |k, mask| self.on_own_runtime(self.caught_text(None, search.run(k, mask)).boxed());
         let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
