@@ -657,12 +657,19 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
     }
     runtime().block_on(async {
         for number in 0..20 {
-            let shaken = async {
-                let stream = tokio::net::TcpStream::connect(to).await?;
-                client.connect(stream, "localhost").await
-            };
-            let shaken = tokio::time::timeout(Duration::from_secs(10), shaken).await;
-            assert!(matches!(shaken, Ok(Ok(_))), "handshake {number}: {shaken:?}");
+            // On a busy machine, the node may close a connection before its handshake is done, because 1,024 newer
+            // ones wait by then.
+            for tries_left in (0..3).rev() {
+                let shaken = async {
+                    let stream = tokio::net::TcpStream::connect(to).await?;
+                    client.connect(stream, "localhost").await
+                };
+                let shaken = tokio::time::timeout(PATIENCE, shaken).await;
+                if matches!(shaken, Ok(Ok(_))) {
+                    break;
+                }
+                assert!(tries_left > 0, "handshake {number}: {shaken:?}");
+            }
         }
     });
     stop.store(true, Ordering::Relaxed);
