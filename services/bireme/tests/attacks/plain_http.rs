@@ -42,19 +42,17 @@ fn unfinished_requests_keep_nobody_out() {
     let before = query.resident_mib();
     // 64 bodies of 32 MiB, each without its last byte.
     let unfinished = [head(32 << 20).as_bytes(), b"\r\n", &vec![b' '; (32 << 20) - 1]].concat();
-    let sending: Vec<_> = (0..64)
-        .map(|_| {
-            let body = unfinished.clone();
-            std::thread::spawn(move || {
-                let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-                stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
-                // The node may refuse the body before its end.
-                let _refused = stream.write_all(&body);
-                Some(stream)
-            })
-        })
-        .collect();
-    let kept: Vec<_> = sending.into_iter().map(|it| it.join().unwrap()).collect();
+    let send = || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
+        // The node may refuse the body before its end.
+        let _refused = stream.write_all(&unfinished);
+        Some(stream)
+    };
+    let kept: Vec<_> = std::thread::scope(|scope| {
+        let sending: Vec<_> = (0..64).map(|_| scope.spawn(send)).collect();
+        sending.into_iter().map(|it| it.join().unwrap()).collect()
+    });
     query.assert_answers_probes();
     assert_soon_answered(&cluster);
     assert!(query.peak_mib() <= QUERY_MEMORY_MIB, "{} MiB", query.peak_mib());
