@@ -1,6 +1,6 @@
 //! An I/O node in a process of its own, which ends with the test.
 
-use std::process::Child;
+use std::process::{Child, Command};
 
 use super::serving::{endpoint, serving};
 
@@ -24,6 +24,13 @@ impl IoProcess {
             ["io", "--no-pin", "--drive", drive, "--serve", &tables, "--serve", more_tables];
         let (process, says) = serving(&arguments, &variables);
         Self { process, endpoint: endpoint(&says), extents: says["extents"].as_u64().unwrap() }
+    }
+
+    /// Stops it by SIGTERM, and waits for its end.
+    pub fn stop(&mut self) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
     }
 
     pub fn kill(&mut self) {

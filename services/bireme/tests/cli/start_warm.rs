@@ -28,7 +28,7 @@ fn a_node_is_ready_once_it_has_warmed() {
     let uri = text(&table);
     // The fill rate is so low that the test can observe the node before it is ready.
     let settings = format!(
-        "fill_rate = \"8MiB\"\nstart_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
+        "fill_rate = \"2MiB\"\nstart_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
          [[shares]]\nuri = \"{uri}\"\nminimum = \"16MiB\"\n"
     );
     std::fs::write(&config, settings).unwrap();
@@ -57,11 +57,11 @@ fn a_node_is_ready_once_it_has_warmed() {
             assert!(described.extents > 0);
             let table = &described.tables[0];
             assert!(table.held_bytes == table.bytes && table.bytes > 0, "{table:?}");
-            // After a restart the extents are found, except those that were not recorded yet.
+            // After a restart the extents are found, because a node that is stopped records them first.
             assert!(start == 0 || progress.extents_found > 0, "{progress:?}");
             extents = described.extents;
         });
-        io.kill();
+        io.stop();
     }
     assert_eq!(before, Some(ServingStatus::NotServing), "{extents} extents were filled at once");
 }
