@@ -38,9 +38,9 @@ impl Process {
         printed
     }
 
-    /// Waits for the end, for up to 20 s.
+    /// Waits for the end, for up to 60 s.
     fn end(&mut self) -> ExitStatus {
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
