@@ -32,7 +32,7 @@ fn soon() -> Instant {
 async fn client(node: &Node, streams: usize) -> (FetchClient, Projection) {
     let options = FetchOptions {
         streams,
-        connect_timeout: Duration::from_millis(500),
+        connect_timeout: Duration::from_secs(10),
         backoff_max: Duration::from_millis(100),
         ..Default::default()
     };
@@ -171,13 +171,13 @@ async fn a_deadline_travels_and_is_kept() {
     let (client, projection) = client(&node, 1).await;
     node.hold(true);
     let began = Instant::now();
-    let deadline = began + Duration::from_millis(80);
+    let deadline = began + Duration::from_secs(1);
     let fault = client.fetch(&projection, addrs(0..5), None, deadline).await.unwrap_err();
     assert_eq!(fault.reason, Reason::DeadlineExceeded);
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let timeout_us = node.seen().timeout_us_max;
-    assert!((1..=80_000).contains(&timeout_us), "{timeout_us}");
     until(|| node.seen().cancelled == 1).await;
+    let timeout_us = node.seen().timeout_us_max;
+    assert!((1..=1_000_000).contains(&timeout_us), "{timeout_us}");
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn a_full_queue_refuses_at_once() {
         async move { client.fetch(&projection, addrs(0..8), None, soon()).await }
     });
     until(|| client.counters().outstanding_rows == 8).await;
-    let late = Instant::now() + Duration::from_millis(100);
+    let late = Instant::now() + Duration::from_secs(1);
     let (a, b, c) = tokio::join!(fetch(late), fetch(late), fetch(soon()));
     assert_eq!(a.unwrap_err().reason, Reason::DeadlineExceeded);
     assert_eq!(b.unwrap_err().reason, Reason::DeadlineExceeded);
@@ -243,7 +243,9 @@ async fn an_open_whose_stream_breaks_is_sent_once_more() {
 
 #[tokio::test]
 async fn a_node_that_restarts_is_found_again_and_meanwhile_callers_fail_at_once() {
-    let node = Node::start(Settings::default());
+    // While the node is down, no other test takes its port of this address, and no connection to the port comes from
+    // the port itself, as can happen on 127.0.0.1.
+    let node = Node::start_at(([127, 0, 0, 2], 0).into(), Settings::default());
     let address = node.address();
     let (client, projection) = client(&node, 2).await;
     assert_eq!(fetch(&client, &projection, 0..1).await.unwrap(), [0]);
