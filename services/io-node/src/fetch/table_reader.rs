@@ -204,7 +204,7 @@ mod tests {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let computing = async move { held.recv().is_ok() };
-        let deadline = Instant::now() + Duration::from_millis(50);
+        let deadline = Instant::now() + Duration::from_secs(1);
         let stop = CancellationToken::new;
         let work = tokio::spawn(run_to_end(computing, deadline, stop(), move |outcome| {
             let _ = answers.send(outcome);
