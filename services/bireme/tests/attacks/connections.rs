@@ -440,7 +440,8 @@ async fn call_unread(
 }
 
 /// Waits until callers have used two fifths of the query node's memory for them, and the use no longer changes. The
-/// node has two cores, and one grant may take seven eighths of a core's memory, so one full core is enough.
+/// node has two cores, and one grant may take seven eighths of a core's memory, so one full core is enough. Callers
+/// have used `peak` before.
 fn wait_until_filled(node: &Node, mut peak: u64) {
     let limit = metric(node, "bireme_query_traffic_memory_limit_bytes");
     let until = Instant::now() + PATIENCE;
