@@ -275,29 +275,45 @@ async fn after_warming_a_get_costs_two_drive_reads_and_no_request_to_the_store()
     let client = QueryClient::connect(&endpoint).await.unwrap();
     let index = client.describe("words", 0).await.unwrap().response.key_index.unwrap();
     assert_eq!((index.paged_runs, index.missing_rows), (1, 0), "`warm_indexes` waits for it");
-    let (before, of_io) = (lake.store_use(), store_reads(&cluster).await);
-    let of_drives = drive_reads(&cluster).await;
-    let pages = counter(&node, READ).await;
     let keys: Vec<&String> = words.model.keys().step_by(words.model.len() / 100).collect();
-    for &key in &keys {
-        assert_eq!(
-            get(&client, std::slice::from_ref(key)).await,
-            (vec![words.model[key].clone()], 0)
-        );
-        assert_eq!(get(&client, &[format!("{key}-absent")]).await, (Vec::new(), 1));
-    }
-    let used = lake.store_use();
-    assert_eq!((used.reads, used.writes), (before.reads, before.writes));
-    assert_eq!(store_reads(&cluster).await, of_io, "the drives have everything");
     let gets = 2 * keys.len() as u64;
-    let pages = counter(&node, READ).await - pages;
-    let of_drives = drive_reads(&cluster).await - of_drives;
-    println!("{gets} gets, half of them of absent keys: {pages} pages, {of_drives} drive reads");
-    // A read for each page, and one for each row that is found.
-    assert_eq!(of_drives, pages + gets / 2);
-    // A page for each key, and one more if the key may be among the spilled entries of its bucket.
-    assert!((gets..=gets + gets / 50).contains(&pages), "{pages} pages");
-    assert_eq!(used.reads_avoided - before.reads_avoided, pages, "each by an I/O node");
+    // A page that is late (`LATE` in `lake/src/store/cached.rs`) is read from the store too, so a slow machine gets
+    // further attempts.
+    for is_last in [false, false, true] {
+        let (before, of_io) = (lake.store_use(), store_reads(&cluster).await);
+        let of_drives = drive_reads(&cluster).await;
+        let pages = counter(&node, READ).await;
+        for &key in &keys {
+            assert_eq!(
+                get(&client, std::slice::from_ref(key)).await,
+                (vec![words.model[key].clone()], 0)
+            );
+            assert_eq!(get(&client, &[format!("{key}-absent")]).await, (Vec::new(), 1));
+        }
+        let used = lake.store_use();
+        let of_query = (used.reads - before.reads, used.writes - before.writes);
+        let avoided = used.reads_avoided - before.reads_avoided;
+        let of_io: Vec<_> =
+            store_reads(&cluster).await.iter().zip(of_io).map(|(after, it)| after - it).collect();
+        let pages = counter(&node, READ).await - pages;
+        let of_drives = drive_reads(&cluster).await - of_drives;
+        println!(
+            "{gets} gets, half of them of absent keys: {pages} pages, {of_drives} drive reads"
+        );
+        // Each page is read by an I/O node.
+        let is_exact = of_query == (0, 0) && of_io == [0, 0] && avoided == pages;
+        // A page for each key, and one more if the key may be among the spilled entries of its bucket.
+        let has_few_pages = (gets..=gets + gets / 50).contains(&pages);
+        // A read for each page, and one for each row that is found.
+        if is_exact && has_few_pages && of_drives == pages + gets / 2 {
+            break;
+        }
+        assert!(
+            !is_last,
+            "{pages} pages, {avoided} of them by I/O nodes; {of_drives} drive reads; requests to the store: \
+             {of_query:?} of the query node, {of_io:?} of the I/O nodes"
+        );
+    }
     assert_eq!(counter(&node, IN_TABLE).await, 0);
     node.shutdown(Duration::from_secs(10)).await.unwrap();
     cluster.stop().await;
