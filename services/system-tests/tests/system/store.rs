@@ -53,23 +53,38 @@ impl S3 {
             println!("skipped: BIREME_S3_SERVER names no S3 server");
             return None;
         };
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        Some(Self::start_at(&program, port, authorizes).await)
+        Some(Self::start_at(&program, free_port, authorizes).await)
     }
 
-    async fn start_at(program: &OsStr, port: u16, authorizes: bool) -> Self {
-        let mut command = Command::new(program);
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        if authorizes {
-            command.env("INITIAL_NO_AUTH_ACTION_COUNT", "1");
-        }
-        let s3 = Self { server: command.spawn().unwrap(), port };
-        for _ in 0..300 {
-            if s3.request("PUT", "/lake", b"").is_some_and(|answer| answer.contains(" 200 ")) {
+    /// Starts a server at a port that `port` returns. If another process takes the port first, the server ends, and is
+    /// started again.
+    async fn start_at(program: &OsStr, port: impl Fn() -> u16, authorizes: bool) -> Self {
+        for _ in 0..5 {
+            let port = port();
+            let mut command = Command::new(program);
+            command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            if authorizes {
+                command.env("INITIAL_NO_AUTH_ACTION_COUNT", "1");
+            }
+            let mut s3 = Self { server: command.spawn().unwrap(), port };
+            if s3.comes_up().await {
                 return s3;
+            }
+        }
+        panic!("the S3 server ends at its start");
+    }
+
+    /// Waits until the server answers. Returns `false` if it has ended.
+    async fn comes_up(&mut self) -> bool {
+        for _ in 0..1200 {
+            let answer = self.request("PUT", "/lake", b"");
+            // If the server has ended, another process has answered.
+            if self.server.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if answer.is_some_and(|answer| answer.contains(" 200 ")) {
+                return true;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -81,7 +96,7 @@ impl S3 {
         let port = self.port;
         drop(self);
         let program = std::env::var_os("BIREME_S3_SERVER").unwrap();
-        Self::start_at(&program, port, false).await
+        Self::start_at(&program, || port, false).await
     }
 
     /// Stops the server until it is restarted.
@@ -139,6 +154,11 @@ impl S3 {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
     }
+}
+
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
 }
 
 /// Calls `act` with the path of each file of a folder, and with its name below the prefix `name`.
