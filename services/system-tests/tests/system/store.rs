@@ -268,7 +268,7 @@ async fn without_its_store_a_node_serves_filled_rows_and_fills_the_others_later(
     let io = Io::start(|config| {
         config.storage = s3.options();
         // Fills are slow enough for the store to be stopped during them.
-        config.fill_rate = ByteSize::mib(16);
+        config.fill_rate = ByteSize::mib(8);
         config.store.breaker_failures = 3;
         config.store.breaker_pause = Duration::from_millis(100);
     })
