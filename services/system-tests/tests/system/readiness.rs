@@ -38,10 +38,10 @@ async fn fetch(io: &Io, projection: &Projection, chunks: u32) {
 async fn an_empty_node_is_ready_once_its_drives_answer() {
     let tables = folder();
     let uri = table(tables.path(), "hits", 6).await;
+    let began = Instant::now();
     let io = start(0.9, Duration::from_secs(60)).await;
     let probes = io.node.probes_addr().unwrap();
     let projection = io.open(&uri, 1, &["text"]).await;
-    let began = Instant::now();
     loop {
         fetch(&io, &projection, 6).await;
         let ready = io.node.is_ready();
