@@ -51,7 +51,7 @@ impl FileCache for SlowAndEmpty {
     ) -> BoxFuture<'a, Result<Option<u64>, FileDamaged>> {
         async {
             self.waiting_max.fetch_max(self.waiting.fetch_add(1, Relaxed) + 1, Relaxed);
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
             self.waiting.fetch_sub(1, Relaxed);
             Ok(None)
         }
