@@ -354,6 +354,8 @@ async fn indexed(s3: &S3) -> (Lake, IndexRequest) {
 async fn serve_unfollowed(s3: &S3, warm_indexes: bool) -> Cluster {
     Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
         io.storage = s3.options();
+        // The I/O nodes' requests to the store are counted, so none may be sent twice.
+        io.store.hedge = false;
         query.storage = s3.options();
         query.refresh_interval = Duration::from_secs(3600);
         query.tables.get_mut("words").unwrap().warm_indexes = warm_indexes;
@@ -369,9 +371,9 @@ async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_se
     warm_rows(&cluster).await;
     let asked = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
     let before = cluster.client.search(asked.clone()).await.unwrap();
+    assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
 
-    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
-    cluster.query.refresh().await;
+    rebuild(&cluster, &lake, &vector).await;
     let read = store_reads(&cluster.io).await;
     // Each I/O node opens the version, with one request.
     let opened: Vec<_> = read.iter().map(|reads| reads + 1).collect();
@@ -399,8 +401,7 @@ async fn the_files_of_an_index_in_use_are_read_ahead_though_nobody_searched_the_
         let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
         ingest(&lake, &[sample()], URI, &append, |_| {}).await.unwrap();
         cluster.query.refresh().await;
-        build_index(&lake, URI, &index, |_| {}).await.unwrap();
-        cluster.query.refresh().await;
+        rebuild(&cluster, &lake, &index).await;
         let filled = warm(&cluster, &[]).await.unwrap();
         assert_eq!(filled.extents_found, filled.extents_total, "the drives have the new index");
         cluster.stop().await;
@@ -413,8 +414,49 @@ async fn index_files(lake: &Lake, version: u64) -> (Vec<(String, u64)>, u64) {
     let files = table.files(&[]).await.unwrap();
     let files: Vec<_> =
         files.iter().map(|it| (it.path.as_str().to_owned(), it.bytes.unwrap())).collect();
-    let blocks = files.iter().map(|(_, bytes)| bytes.div_ceil(512 << 10)).sum();
+    let blocks = blocks_of(&files);
     (files, blocks)
+}
+
+/// Returns the number of blocks of files.
+fn blocks_of(files: &[(String, u64)]) -> u64 {
+    files.iter().map(|(_, bytes)| bytes.div_ceil(512 << 10)).sum()
+}
+
+/// Builds an index again, and has the query node serve the new version. Its files must be on the drives before that,
+/// unless the I/O nodes take longer than the 5 s for which a version waits for them (`NEW_VERSION_PATIENCE`). The drives
+/// must have all files of the version before.
+async fn rebuild(cluster: &Cluster, lake: &Lake, index: &IndexRequest) {
+    let version = lake.open(URI).await.unwrap().version();
+    let (old_files, _) = index_files(lake, version).await;
+    build_index(lake, URI, index, |_| {}).await.unwrap();
+    let version = lake.open(URI).await.unwrap().version();
+    let (mut new_files, _) = index_files(lake, version).await;
+    new_files.retain(|file| !old_files.contains(file));
+    let wanted = blocks(&cluster.io).await + blocks_of(&new_files);
+    let began = Instant::now();
+    cluster.query.refresh().await;
+    let waited = began.elapsed();
+    let there = blocks(&cluster.io).await;
+    assert!(there >= wanted || waited >= Duration::from_secs(5), "{there} of {wanted} blocks");
+    until_filled(&cluster.io, wanted).await;
+}
+
+/// Waits until the drives of all I/O nodes have this number of blocks of files, and no fill runs.
+async fn until_filled(io: &[Io], wanted: u64) {
+    let until = soon();
+    loop {
+        let there = blocks(io).await;
+        let mut running = 0;
+        for io in io {
+            running += io.describe().await.fills_running;
+        }
+        if there >= wanted && running == 0 {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "{there} of {wanted} blocks, {running} fills");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Returns the number of blocks of files on the drives of all I/O nodes.
@@ -447,11 +489,7 @@ async fn with_warm_indexes_new_files_are_read_ahead_though_a_caller_waits_for_th
     let headers = format!("x-lancedb-min-version: {version}\r\n");
     let counted = http(&cluster, "POST", "/v1/table/words/count_rows/", &headers).await;
     assert!(counted.starts_with("HTTP/1.1 200"), "{counted}");
-    let until = soon();
-    while blocks(&cluster.io).await < old_blocks + new_blocks {
-        assert!(tokio::time::Instant::now() < until, "the blocks are not there");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_filled(&cluster.io, old_blocks + new_blocks).await;
     cluster.stop().await;
 }
 
@@ -502,6 +540,7 @@ async fn blocks_of_an_index_that_no_version_in_use_names_are_evicted() {
         cluster.query.release_dropped_files().await;
     }
     assert_eq!(blocks(&cluster.io).await, new_blocks, "the new index stays");
+    until_filled(&cluster.io, new_blocks).await;
     let read = store_reads(&cluster.io).await;
     let after = cluster.client.search(asked).await.unwrap();
     assert_eq!(after.version, second);
