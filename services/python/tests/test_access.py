@@ -2,9 +2,7 @@
 
 import json
 import os
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,32 +35,23 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
         f'[keys.ci]\nsha256 = ["{made["sha256"]}"]\n'
         '[[grants]]\nname = "ci"\nwho = ["key:ci"]\ntables = ["words"]\nmay = ["read"]\n'
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     table = folder / "words.lance"
     (at / "query.toml").write_text(
-        f'listen = "127.0.0.1:{port}"\naccess = "{at / "access.toml"}"\n'
+        f'listen = "127.0.0.1:0"\naccess = "{at / "access.toml"}"\n'
         f'tables.words = {{ uri = "{table}" }}\ntables.secret = {{ uri = "{table}" }}\n'
         f'[tls]\ncert = "{certificate}"\nkey = "{at / "key.pem"}"\n'
         # Nobody listens at this node's endpoint.
         '[[io_nodes]]\nname = "io-0"\nendpoint = "http://127.0.0.1:1"\n'
     )
-    node = subprocess.Popen([binary, "query", "--config", str(at / "query.toml")], stdout=subprocess.DEVNULL)
-    try:
-        guarded = Guarded(f"https://127.0.0.1:{port}", certificate, made["key"])
-        until = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                assert node.poll() is None
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        yield guarded
-    finally:
-        node.terminate()
-        node.wait()
+    command = [binary, "query", "--json", "--config", str(at / "query.toml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as node:
+        try:
+            assert node.stdout is not None
+            # The node writes this line once it serves. If it ends before, the line is empty.
+            serving = json.loads(node.stdout.readline())
+            yield Guarded(serving["endpoint"], certificate, made["key"])
+        finally:
+            node.terminate()
 
 
 def test_a_key_is_sent_over_tls(guarded: Guarded) -> None:
