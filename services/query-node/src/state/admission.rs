@@ -257,7 +257,9 @@ mod tests {
             held.recv().unwrap();
             Ok(1)
         };
-        let late = admission.run_in_background(ask("search", soon()), computing.boxed()).await;
+        // The time suffices for the background to begin it.
+        let begun = RequestContext::after(Duration::from_secs(1));
+        let late = admission.run_in_background(ask("search", begun), computing.boxed()).await;
         assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
         // New requests wait until their own deadlines, and the queue stays bounded.
@@ -267,11 +269,13 @@ mod tests {
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
         assert_eq!((admission.in_background.free(), admission.waiting()), (0, 0));
         // Work that begins on a core does not wait for work in the background.
+        let later = RequestContext::after(Duration::from_secs(10));
         let work = async { Ok(3) }.boxed();
-        assert_eq!(admission.run_on_core(ask("search", soon()), work).await.unwrap(), 3);
+        assert_eq!(admission.run_on_core(ask("search", later), work).await.unwrap(), 3);
         hold.send(()).unwrap();
         becomes_free(&admission.in_background).await;
-        assert_eq!(next().await.unwrap(), 2);
+        let work = async { Ok(4) }.boxed();
+        assert_eq!(admission.run_in_background(ask("search", later), work).await.unwrap(), 4);
         background.shutdown_background();
     }
 
