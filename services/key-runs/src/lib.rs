@@ -30,6 +30,7 @@ mod paged_file;
 mod run_build;
 mod run_file;
 mod run_writer;
+mod version_search;
 mod write_budget;
 
 pub use hashes::{each_hash, key_type};
@@ -38,4 +39,5 @@ pub use paged_file::{PagedHead, PagedReader, SPILL_PIECES_BYTES};
 pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together, split_into_runs};
 pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
 pub use run_writer::{KnownRuns, RunsSummary, write_runs, write_runs_beside};
+pub use version_search::VersionSearch;
 pub use write_budget::{RunWriteError, WriteBudget};

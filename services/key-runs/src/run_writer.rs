@@ -12,14 +12,15 @@ use crate::hashes::key_type;
 use crate::key_column::{KeyColumn, data_files};
 use crate::run_build::{BuildError, build_run, first_together};
 use crate::run_file::{FILES_MAX, RunFile, RunFileError, RunFiles};
+use crate::version_search::VersionSearch;
 use crate::write_budget::{RunWriteError, Unlimited, WriteBudget};
 
 /// The number of times that a writer begins, in all, if the files of runs change while it reads them. A writer takes
 /// longer than the one that disturbs it only if it builds or merges more, and it need not do that twice.
 const ATTEMPTS_MAX: usize = 3;
 
-/// The maximum number of versions that are searched for the data files of runs by [`write_runs_beside`]. Each takes one
-/// or two requests, and nodes write often. [`write_runs`] searches all versions.
+/// The maximum number of versions that a call of [`write_runs_beside`] searches for the data files of runs. Each takes one
+/// or two requests, and nodes write often. The next call goes on with the others. [`write_runs`] searches all versions.
 const VERSIONS_MAX: usize = 20;
 
 /// The result of [`write_runs`] and of [`write_runs_beside`].
@@ -75,7 +76,9 @@ pub async fn write_runs(
     progress: impl Fn(IndexProgress),
 ) -> Result<RunsSummary> {
     let table = lake.open(uri).await?;
-    let task = WriteTask { lake, table, progress, budget: &Unlimited, is_thorough: true };
+    let mut search = VersionSearch::default();
+    let (budget, search) = (&Unlimited, &mut search);
+    let task = WriteTask { lake, table, progress, budget, search, is_thorough: true };
     task.run(column, KnownRuns::default()).await.map_err(|error| match error {
         RunWriteError::Table(error) => error,
         // `Unlimited` never refuses.
@@ -84,8 +87,9 @@ pub async fn write_runs(
 }
 
 /// Writes the runs that `table` needs, like [`write_runs`], but beside other work, and often: it uses the runs that the
-/// caller has in memory, stays within a budget, reads a file's pages only if the run has to be merged, and keeps files
-/// that no data file of the latest [`VERSIONS_MAX`] versions needs.
+/// caller has in memory, stays within a budget, and reads a file's pages only if the run has to be merged. It searches at
+/// most [`VERSIONS_MAX`] versions for the data files of runs, and goes on with `search`, that of the call before. A file
+/// of a run is kept until a search for it has ended.
 ///
 /// # Errors
 /// The errors of [`write_runs`], and `Full` if the budget is too small. Runs that were written before stay.
@@ -94,10 +98,11 @@ pub async fn write_runs_beside<B: WriteBudget>(
     table: &Table,
     column: &str,
     known: KnownRuns,
+    search: &mut VersionSearch,
     budget: &B,
 ) -> std::result::Result<RunsSummary, RunWriteError> {
-    let progress = |_| ();
-    let task = WriteTask { lake, table: table.clone(), progress, budget, is_thorough: false };
+    let (table, progress) = (table.clone(), |_| ());
+    let task = WriteTask { lake, table, progress, budget, search, is_thorough: false };
     task.run(column, known).await
 }
 
@@ -118,6 +123,7 @@ struct WriteTask<'a, P, B> {
     table: Table,
     progress: P,
     budget: &'a B,
+    search: &'a mut VersionSearch,
     /// Whether to read all pages of the runs, to find damage, and to search all versions for data files.
     is_thorough: bool,
 }
@@ -529,25 +535,33 @@ impl<P: Fn(IndexProgress), B: WriteBudget> RunWriter<'_, P, B> {
         retain(doubtful, &self.task.table);
         let versions = self.task.table.versions().await?;
         // A run that is needed is most likely needed by a recent version.
-        for (at, &version) in versions.iter().rev().enumerate() {
+        let versions = self.task.search.go_on(doubtful, &versions);
+        let mut is_searched = true;
+        for (at, &version) in versions.iter().enumerate() {
             if doubtful.is_empty() {
                 break;
             }
             if at == VERSIONS_MAX && !self.task.is_thorough {
-                return Ok(false);
+                is_searched = false;
+                break;
             }
             self.report("check_versions", "versions", at as u64, versions.len() as u64);
             match self.task.lake.open_version(self.task.table.uri(), version).await {
-                Ok(version) => retain(doubtful, &version),
+                Ok(table) => {
+                    retain(doubtful, &table);
+                    self.task.search.has_searched(version);
+                }
                 Err(LakeError::VersionNotFound { .. }) => {}
                 Err(error) => {
                     let note = "runs that only this version may need are kept";
                     self.warnings.push(format!("version {version}: {error}; {note}"));
-                    return Ok(false);
+                    is_searched = false;
+                    break;
                 }
             }
         }
-        Ok(true)
+        self.task.search.pause(doubtful);
+        Ok(is_searched)
     }
 }
 

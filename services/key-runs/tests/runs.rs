@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
 use key_index::{DataFile, KeyIndexError, Run};
 use key_runs::{
-    KnownRuns, RunFileError, RunFiles, RunWriteError, RunsSummary, WriteBudget, data_files,
-    write_runs, write_runs_beside,
+    KnownRuns, RunFileError, RunFiles, RunWriteError, RunsSummary, VersionSearch, WriteBudget,
+    data_files, write_runs, write_runs_beside,
 };
 use lake::{Lake, LakeError, LakeOptions, Table};
 use lance::Dataset;
@@ -53,11 +53,16 @@ impl Place {
 
     /// Removes all versions but the latest.
     async fn clean_up(&self) {
+        self.retain_latest(1).await;
+    }
+
+    /// Removes all versions but the latest `count`.
+    async fn retain_latest(&self, count: usize) {
         let dataset = self.dataset().await;
         let policy = CleanupPolicyBuilder::default();
-        let policy = policy.retain_n_versions(&dataset, 1).await.unwrap();
+        let policy = policy.retain_n_versions(&dataset, count).await.unwrap();
         dataset.cleanup_with_policy(policy.build()).await.unwrap();
-        assert_eq!(dataset.count_versions().await.unwrap(), 1);
+        assert_eq!(dataset.count_versions().await.unwrap(), count as u64);
     }
 
     fn folder(&self) -> PathBuf {
@@ -333,7 +338,16 @@ impl Place {
         known: KnownRuns,
         bytes: u64,
     ) -> Result<RunsSummary, RunWriteError> {
-        write_runs_beside(&lake(), &self.table().await, "id", known, &Budget(bytes)).await
+        let (table, mut search) = (self.table().await, VersionSearch::default());
+        write_runs_beside(&lake(), &table, "id", known, &mut search, &Budget(bytes)).await
+    }
+
+    /// Writes like a node that goes on with its search for obsolete runs. Returns the number of deleted files.
+    async fn deleted_beside(&self, search: &mut VersionSearch) -> usize {
+        let (table, known) = (self.table().await, KnownRuns::default());
+        let written =
+            write_runs_beside(&lake(), &table, "id", known, search, &Budget(1 << 20)).await;
+        written.unwrap().deleted
     }
 }
 
@@ -409,6 +423,33 @@ async fn files_that_the_caller_knows_to_be_damaged_are_replaced() {
         place.write_beside(KnownRuns::default(), 1 << 22).await.unwrap();
     }
     assert!(place.names().is_disjoint(&damaged));
+    place.assert_covered().await;
+}
+
+#[tokio::test]
+async fn a_search_of_many_versions_for_obsolete_runs_goes_on_with_the_next_write() {
+    let place = Place::new().await;
+    place.append(3_000..4_000).await;
+    place.write_runs().await;
+    let old = place.names();
+    place.compact().await;
+    for id in 4_000..4_024 {
+        place.append(id..id + 1).await;
+    }
+    // The first versions have the old data files, and are more than 20 versions behind the latest.
+    let mut search = VersionSearch::default();
+    for _ in 0..4 {
+        assert_eq!(place.deleted_beside(&mut search).await, 0);
+    }
+    assert!(place.names().is_superset(&old));
+
+    place.retain_latest(22).await;
+    let mut search = VersionSearch::default();
+    assert_eq!(place.deleted_beside(&mut search).await, 0, "20 of the versions are searched");
+    // A newer version is searched too.
+    place.append(4_024..4_025).await;
+    assert_eq!(place.deleted_beside(&mut search).await, old.len());
+    assert!(place.names().is_disjoint(&old));
     place.assert_covered().await;
 }
 

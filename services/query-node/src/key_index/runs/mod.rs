@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, covers_some, next_merge};
-use key_runs::{KeyColumn, ROWS_TOGETHER, RunFile, build_run, first_together, split_into_runs};
+use key_runs::{
+    KeyColumn, ROWS_TOGETHER, RunFile, VersionSearch, build_run, first_together, split_into_runs,
+};
 use lake::Table;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -93,6 +95,8 @@ struct RunsState {
     fault: Option<Arc<str>>,
     /// The reason why the runs could not be written beside the table at the last attempt.
     write_fault: Option<String>,
+    /// The search for files beside the table that no version needs, of which each write does a part.
+    search: VersionSearch,
     /// The time of the last line of the log about a page that can't be used.
     page_warned: Option<Instant>,
 }

@@ -28,13 +28,16 @@ impl TableRuns {
     /// stay, and no reader sees a part of another one.
     pub async fn write(&self, lake: &Lake, table: &Table) -> bool {
         // The writer keeps the runs until it ends, so their memory stays reserved even if they are replaced meanwhile.
-        let (known, _held) = {
-            let state = self.state();
+        let (known, _held, mut search) = {
+            let mut state = self.state();
             let in_memory = state.runs.iter().map(|it| it.run.clone()).collect();
             let held: Vec<_> = state.runs.iter().map(|it| Arc::clone(&it.held)).collect();
-            (KnownRuns { in_memory, damaged: state.damaged.clone() }, held)
+            let search = std::mem::take(&mut state.search);
+            (KnownRuns { in_memory, damaged: state.damaged.clone() }, held, search)
         };
-        let written = write_runs_beside(lake, table, &self.column.name, known, self).await;
+        let column = &self.column.name;
+        let written = write_runs_beside(lake, table, column, known, &mut search, self).await;
+        self.state().search = search;
         let is_written = written.is_ok();
         match written {
             Ok(summary) => self.note_written(summary),
