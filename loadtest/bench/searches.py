@@ -1,9 +1,12 @@
 """Measures Bireme's and pylance's searches by vector with and without filters, by words, and by filters alone, all in
 memory."""
 
+import http.client
+import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from urllib.parse import urlsplit
 
 import lance
 
@@ -61,15 +64,15 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             for title, share in SHARES.items():
                 searches[title] = lambda share=share: _search(tier, profile, number, _filter(profile, share, number))
                 filters = [_filter(profile, share, 100 + number * FIRST_USES + use) for use in range(FIRST_USES)]
-                searches[f"{title}, first use"] = lambda filters=filters: _alone(tier, profile, filters)
+                searches[f"{title}, first use"] = lambda filters=filters: _each_once(tier, profile, filters)
                 searches[f"{title}, pylance"] = lambda share=share: _pylance(profile, _filter(profile, share, number))
             for title, share in UNINDEXED_SHARES.items():
                 rows = int(profile.document_rows * share)
                 filters = [f"id < {rows - number * FIRST_USES - use}" for use in range(FIRST_USES)]
-                searches[f"{title}, no index"] = lambda filters=filters: _alone(tier, profile, filters, UNINDEXED)
+                searches[f"{title}, no index"] = lambda filters=filters: _each_once(tier, profile, filters, UNINDEXED)
                 searches[f"{title}, no index, pylance"] = lambda it=filters[0]: _pylance(profile, it, UNINDEXED)
-            searches[f"{PLAIN}, no index"] = lambda: _alone(tier, profile, [None] * FIRST_USES, UNINDEXED)
-            searches[f"{PLAIN}, alone"] = lambda: _alone(tier, profile, [None] * FIRST_USES)
+            searches[f"{PLAIN}, no index"] = lambda: _each_once(tier, profile, [None] * FIRST_USES, UNINDEXED)
+            searches[f"{PLAIN}, alone"] = lambda: _each_once(tier, profile, [None] * FIRST_USES)
             searches[f"{PLAIN}, pylance"] = lambda: _pylance(profile, None)
             for title, (ours, theirs) in OTHERS.items():
                 searches[title] = lambda ours=ours: _other(tier, profile, number, ours)
@@ -134,18 +137,30 @@ def _other_pylance(profile: Profile, number: int, arguments: list[str]) -> dict:
     return report | {"cpu_s": report["cpu_s"] / report["requests"]}
 
 
-def _alone(tier: Tier, profile: Profile, filters: list[str | None], table: str = TABLE) -> dict:
-    """Makes one search with each filter, each by a client of its own. The nodes' CPU for a new client is included."""
-    total = {"requests": 0, "cpu": {"io_cpu_us": 0.0, "query_cpu_us": 0.0, "client_cpu_us": 0.0}}
-    for filter in filters:
-        load = [f"-k={QUESTION['k']}", "--columns", "_rowaddr", *(["--filter", filter] if filter else [])]
-        report = tier.bench("search", table, profile.seconds, *load, "--requests", "1", "--concurrency", "1")
-        if report["errors"] or report["requests"] != 1:
-            raise RuntimeError(f"a search failed: {report}")
-        total["requests"] += 1
-        for name, us in report["cpu"].items():
-            total["cpu"][name] += us
-    return total | cpu(total)
+def _each_once(tier: Tier, profile: Profile, filters: list[str | None], table: str = TABLE) -> dict:
+    """Searches once with each filter, one search after the other, by HTTP on a connection that stays open."""
+    connection = http.client.HTTPConnection(urlsplit(tier.query.endpoint).netloc)
+    dataset = lance.dataset(profile.table(table))
+    rows = [number * dataset.count_rows() // len(filters) for number in range(len(filters))]
+    vectors = dataset.take(rows, ["vector"])["vector"].to_pylist()
+    question = {"k": QUESTION["k"], "nprobes": QUESTION["nprobes"], "refine_factor": QUESTION["refine"], "columns": ["_rowid"]}
+
+    def search(vector: list[float], filter: str | None) -> None:
+        body = json.dumps(question | {"vector": vector, "prefilter": True} | ({"filter": filter} if filter else {}))
+        connection.request("POST", f"/v1/table/{table}/query/", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        if answer.read() and answer.status != http.client.OK:
+            raise RuntimeError(f"a search failed: {answer.status}")
+
+    # The first search opens the connection.
+    search(vectors[0], None)
+    before = (tier.io.cpu_us(), tier.query.cpu_us())
+    for vector, filter in zip(vectors, filters, strict=True):
+        search(vector, filter)
+    after = (tier.io.cpu_us(), tier.query.cpu_us())
+    io, query = (b - a for a, b in zip(before, after, strict=True))
+    report = {"requests": len(filters), "cpu": {"io_cpu_us": io, "query_cpu_us": query}}
+    return report | cpu(report)
 
 
 def cpu(report: dict) -> dict:
@@ -173,8 +188,8 @@ def relative(found: dict, name: str, to: str) -> list[float]:
 
 
 def first_use(found: dict, title: str) -> list[float]:
-    """Returns the CPU of a filter's first search relative to a plain search's, in each round. The cost of a new client
-    is measured with plain searches and subtracted."""
+    """Returns the CPU of a filter's first search relative to a plain search's, in each round. What a search costs more
+    if it is alone, by HTTP, is measured with plain searches and subtracted."""
     runs = found["runs"]
     rounds = zip(runs[f"{title}, first use"], runs[f"{PLAIN}, alone"], runs[PLAIN], strict=True)
     return [1 + (first["cpu_s"] - alone["cpu_s"]) / plain["cpu_s"] for first, alone, plain in rounds]
@@ -239,8 +254,8 @@ def section(found: dict) -> list[str]:
 def _unindexed(found: dict) -> list[str]:
     lines = [
         "",
-        "Searches of the table of documents with a filter by a column that has no index, each filter used once. The nodes' CPU for a",
-        "new client is included, as it is in a plain search:",
+        "Searches of the table of documents with a filter by a column that has no index, each filter used once, one search at a time",
+        "over HTTP, as the plain searches that they are compared with:",
         "",
         "| rows that pass | CPU of both tiers, ms: query node, I/O node | over a plain search's | pylance's CPU, ms | pylance's over Bireme's |",
         "|---|---|---|---|---|",
