@@ -152,8 +152,9 @@ def _each_once(tier: Tier, profile: Profile, filters: list[str | None], table: s
         if answer.read() and answer.status != http.client.OK:
             raise RuntimeError(f"a search failed: {answer.status}")
 
-    # The first search opens the connection.
-    search(vectors[0], None)
+    # These open the connection, and load the partitions.
+    for vector in vectors:
+        search(vector, None)
     before = (tier.io.cpu_us(), tier.query.cpu_us())
     for vector, filter in zip(vectors, filters, strict=True):
         search(vector, filter)
