@@ -65,7 +65,9 @@ def key_text(key: Any) -> str:
 def key_array(keys: Any) -> pa.Array:
     """Returns many keys as one array. An array stays as it is."""
     if is_key(keys):
-        raise _bad(f"{keys!r} is a single key; give a sequence of keys")
+        # The text of a scalar fails if Python has no such value.
+        shown = f"a scalar of type {keys.type}" if isinstance(keys, pa.Scalar) else repr(keys)
+        raise _bad(f"{shown} is a single key; give a sequence of keys")
     keys = _one_chunk(keys)
     if hasattr(keys, "__arrow_c_array__"):
         return keys
