@@ -340,10 +340,7 @@ def _versions(bench: Bench) -> dict:
 
 def _batches(takes: dict) -> tuple[list[float], list[float]]:
     """Returns the seconds of each batch, by Bireme and by pylance: medians of the turns."""
-    turns = [takes[name] for name in ("seconds", "pylance")]
-    # Results of an earlier version of the bench have one turn.
-    turns = [of if isinstance(of[0], list) else [of] for of in turns]
-    return tuple([median(batch) for batch in zip(*of, strict=True)] for of in turns)
+    return tuple([median(turns) for turns in zip(*takes[name], strict=True)] for name in ("seconds", "pylance"))
 
 
 def goals(found: dict) -> list[tuple[str, float, float, bool]]:
@@ -425,7 +422,7 @@ def section(found: dict) -> list[str]:
         f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes over empty drives that warm the index at the same time",
         f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
         f"lineitem, which is on no drive at first, take {', '.join(batches)} ms, one after the other; pylance's first two",
-        f"{' and '.join(peer)} ms (medians of the turns).",
+        f"{' and '.join(peer)} ms (medians of {len(near['takes']['seconds'])} turns).",
         "",
         "A new version that adds one fragment:",
         "",
