@@ -149,8 +149,9 @@ def _each_once(tier: Tier, profile: Profile, filters: list[str | None], table: s
         body = json.dumps(question | {"vector": vector, "prefilter": True} | ({"filter": filter} if filter else {}))
         connection.request("POST", f"/v1/table/{table}/query/", body, {"content-type": "application/json"})
         answer = connection.getresponse()
-        if answer.read() and answer.status != http.client.OK:
-            raise RuntimeError(f"a search failed: {answer.status}")
+        said = answer.read()
+        if answer.status != http.client.OK:
+            raise RuntimeError(f"a search failed: {answer.status}: {said}")
 
     # These open the connection, and load the partitions.
     for vector in vectors:
@@ -159,6 +160,7 @@ def _each_once(tier: Tier, profile: Profile, filters: list[str | None], table: s
     for vector, filter in zip(vectors, filters, strict=True):
         search(vector, filter)
     after = (tier.io.cpu_us(), tier.query.cpu_us())
+    connection.close()
     io, query = (b - a for a, b in zip(before, after, strict=True))
     report = {"requests": len(filters), "cpu": {"io_cpu_us": io, "query_cpu_us": query}}
     return report | cpu(report)
