@@ -16,6 +16,7 @@ use lake::{
 use lance::index::DatasetIndexExt;
 use lance::index::vector::VectorIndexParams;
 use lance_index::IndexType;
+use lance_index::optimize::OptimizeOptions;
 use lance_linalg::distance::DistanceType;
 
 use crate::fixture::{
@@ -288,6 +289,37 @@ async fn rows_added_after_the_index_was_built_are_found() {
             let query = VectorQuery { vector: vector(420), k: 3, nprobes, ..Default::default() };
             let hits = search_vector(&table, &query).await.unwrap();
             assert_eq!((hits[0].addr, hits[0].distance), (RowAddr::new(1, 20), 0.0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_segment_with_fewer_rows_than_partitions_is_searched_as_lance_does() {
+    for kind in [VectorIndexKind::IvfRq, VectorIndexKind::IvfPq] {
+        let place = TablePlace::new();
+        write(&place.uri(), &[rows(0, 400)], PLAIN).await;
+        let request = VectorIndex {
+            column: "vector".into(),
+            kind,
+            partitions: Some(8),
+            ..Default::default()
+        };
+        build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
+        let mut dataset = lance::Dataset::open(&place.uri()).await.unwrap();
+        let batch = rows(400, 402);
+        let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        dataset.append(reader, None).await.unwrap();
+        dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+        let table = lake().open(&place.uri()).await.unwrap();
+        let index = &table.indexes().await.unwrap()[0];
+        assert_eq!((index.segments.len(), index.rows_uncovered), (2, 0), "{kind}");
+        for (seed, nprobes) in (0..8).flat_map(|seed| [(seed, 1), (seed, 3), (seed, 8)]) {
+            // All rows of the partitions are wanted, so each search finds the same ones.
+            let query = VectorQuery { nprobes: Some(nprobes), ..query(seed, 402) };
+            let planned = table.planned_search(&query).await.unwrap();
+            let planned: HashSet<_> = planned.iter().map(|hit| hit.addr).collect();
+            assert!(planned.len() == 402 || nprobes < 8, "{kind}, nprobes {nprobes}");
+            assert_eq!(found(&table, &query).await, planned, "{kind}, nprobes {nprobes}");
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct CandidateSearch {
 pub struct Candidates {
     /// The nearest rows by the index, nearest first.
     pub hits: Vec<DistanceHit>,
-    /// The number of partitions that were searched, in all segments together.
+    /// The number of partitions that were searched, in all segments together, those without rows included.
     pub partitions: usize,
 }
 

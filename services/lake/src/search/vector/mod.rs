@@ -73,8 +73,8 @@ pub struct DirectSearch<'a> {
     /// Whether the search is expected to compare so many rows that it should not run on a thread that serves other
     /// requests.
     pub is_long: bool,
-    /// The number of partitions that are searched at first, in all segments together; 0 if the index is not searched,
-    /// because it costs less to score all rows that pass the filter.
+    /// The number of partitions that are searched at first, in all segments together, those without rows included; 0 if
+    /// the index is not searched, because it costs less to score all rows that pass the filter.
     pub partitions: usize,
     /// Live rows that pass the filter and are not among the `hits`, ascending: those that the index does not cover, or
     /// all of them if the index is not searched. Empty if the query is `indexed_only`.

@@ -100,7 +100,8 @@ impl Partitions {
         &self.uncovered
     }
 
-    /// The number of partitions that are searched in all segments together, for `nprobes` in each.
+    /// The number of partitions that are searched in all segments together, for `nprobes` in each, those without rows
+    /// included.
     pub fn partitions(&self, nprobes: usize) -> usize {
         self.segments.iter().map(|segment| probes_of(segment, nprobes)).sum()
     }

@@ -5,6 +5,10 @@
 //! asks a mask about every row of a partition. So if most of the segment's rows are selected, its partitions are
 //! searched for more rows without a mask, and the rows that are not selected are dropped. If too few remain, the
 //! partitions are searched again with the mask. Either way the result is the nearest selected rows of the partitions.
+//!
+//! An update of the index for appended rows may make a segment that has fewer rows than partitions. Lance prepares the
+//! search of a partition even if it has no rows, and for IVF_PQ computes its table of distances, so such partitions are
+//! left out.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -78,6 +82,14 @@ impl Ranking {
         let end = ranks.end.min(partitions.len());
         &partitions[ranks.start.min(end)..end]
     }
+
+    /// Returns those of the partitions at the positions `ranks` for which `has_rows` returns true.
+    fn with_rows(&self, ranks: &Range<usize>, has_rows: impl Fn(u32) -> bool) -> Self {
+        let ranked = self.at(ranks).iter().zip(self.distances.values().iter().skip(ranks.start));
+        let (partitions, distances): (Vec<u32>, Vec<f32>) =
+            ranked.filter(|(partition, _)| has_rows(**partition)).unzip();
+        Self { partitions: Arc::new(partitions.into()), distances: Arc::new(distances.into()) }
+    }
 }
 
 impl Segment {
@@ -105,12 +117,16 @@ impl Segment {
         ranks: Range<usize>,
         selection: &Selection,
     ) -> Result<Vec<Neighbor>> {
+        let ranking = ranking.with_rows(&ranks, |id| self.index.partition_size(id as usize) > 0);
+        if ranking.partitions.is_empty() {
+            return Ok(Vec::new());
+        }
         let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
         let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
-        self.read_ahead.read(&index, &query, ranking.at(&ranks)).await?;
+        self.read_ahead.read(&index, &query, ranking.partitions.values()).await?;
         let probe = |k: usize, filter: Arc<dyn PreFilter>| {
             let query = Query { k, ..query.clone() };
-            probe(Arc::clone(&index), query, ranking.clone(), ranks.clone(), filter)
+            probe(Arc::clone(&index), query, ranking.clone(), filter)
         };
         let Some(mask) = &selection.mask else {
             return probe(query.k, Arc::new(NoFilter)).await;
@@ -131,21 +147,18 @@ impl Segment {
     }
 }
 
-/// Returns the nearest rows that pass `filter`, of the ranked partitions at the positions `ranks`, in no particular
-/// order.
+/// Returns the nearest rows that pass `filter`, of the ranked partitions, in no particular order.
 async fn probe(
     index: Arc<dyn VectorIndex>,
     query: Query,
     ranking: Ranking,
-    ranks: Range<usize>,
     filter: Arc<dyn PreFilter>,
 ) -> Result<Vec<Neighbor>> {
     let Ranking { partitions, distances } = ranking;
-    let (end, k) = (ranks.end.min(partitions.len()), query.k);
-    let start = ranks.start.min(end);
+    let (end, k) = (partitions.len(), query.k);
     let metrics = Arc::new(NoOpMetricsCollector);
     let found =
-        index.search_partitions(query, partitions, distances, start, end, filter, None, metrics);
+        index.search_partitions(query, partitions, distances, 0, end, filter, None, metrics);
     let mut neighbors = Vec::with_capacity(k);
     for batch in found.await?.try_collect::<Vec<_>>().await? {
         let pairs = f32_column(&batch, DISTANCE)?.iter().zip(row_ids(&batch)?);
@@ -175,12 +188,29 @@ pub(crate) fn keep_nearest(found: &mut Vec<Neighbor>, k: usize) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_continued_ranking_has_every_partition_once_and_begins_as_before() {
-        let ranking = |ids: &[u32], distances: &[f32]| Ranking {
+    fn ranking(ids: &[u32], distances: &[f32]) -> Ranking {
+        Ranking {
             partitions: Arc::new(ids.to_vec().into()),
             distances: Arc::new(distances.to_vec().into()),
+        }
+    }
+
+    #[test]
+    fn partitions_without_rows_are_left_out() {
+        let all = ranking(&[7, 4, 3, 2, 9], &[0.5, 1.0, 1.5, 2.0, 2.5]);
+        let with_rows = |ranks: Range<usize>, has_rows: fn(u32) -> bool| {
+            let kept = all.with_rows(&ranks, has_rows);
+            (kept.partitions.values().to_vec(), kept.distances.values().to_vec())
         };
+        assert_eq!(with_rows(0..5, |id| id % 2 == 1), (vec![7, 3, 9], vec![0.5, 1.5, 2.5]));
+        assert_eq!(with_rows(1..4, |id| id != 3), (vec![4, 2], vec![1.0, 2.0]));
+        assert_eq!(with_rows(3..9, |_| true), (vec![2, 9], vec![2.0, 2.5]));
+        assert_eq!(with_rows(5..9, |_| true), (vec![], vec![]));
+        assert_eq!(with_rows(0..5, |_| false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_continued_ranking_has_every_partition_once_and_begins_as_before() {
         // Partitions 1 to 4 are equally far, and the longer ranking has them in another order.
         let first = ranking(&[7, 3, 1], &[0.5, 1.0, 1.0]);
         let all = ranking(&[7, 4, 3, 2, 1, 9], &[0.5, 1.0, 1.0, 1.0, 1.0, 2.0]);
