@@ -99,6 +99,15 @@ impl ExtentIndex {
         }
     }
 
+    /// Returns the byte range of the row, given that of the row before it. Cheaper than [`span`](Self::span) for rows
+    /// of variable width, because no lengths are added up.
+    pub fn span_after(&self, before: RowSpan, row: u32) -> Option<RowSpan> {
+        match &self.placement {
+            RowPlacement::Fixed(_) => self.span(row),
+            RowPlacement::Variable(variable) => variable.span_after(before, row),
+        }
+    }
+
     /// Returns the length of the row's span. Cheaper than [`span`](Self::span), which may add up the lengths of
     /// preceding rows.
     pub fn len_of(&self, row: u32) -> Option<u32> {

@@ -197,14 +197,19 @@ impl VariableRows {
         process::prefetch(self.bases.get(group..=group).unwrap_or_default());
     }
 
+    /// Returns the range of `row`, given that of the row before it. Cheaper than [`span`](Self::span).
+    pub fn span_after(&self, before: RowSpan, row: u32) -> Option<RowSpan> {
+        let len = self.len_of(row)?;
+        let end = u64::from(before.offset) + u64::from(before.len);
+        Some(RowSpan { offset: row_start(end, len) as u32, len })
+    }
+
     /// Iterates over the ranges of all rows in order. Cheaper than [`span`](Self::span) for each.
     pub fn spans(&self) -> impl Iterator<Item = RowSpan> + '_ {
-        let mut end = 0u64;
+        let mut before = RowSpan { offset: 0, len: 0 };
         (0..self.lens.len() as u32).map_while(move |row| {
-            let len = self.len_of(row)?;
-            let offset = row_start(end, len);
-            end = offset + u64::from(len);
-            Some(RowSpan { offset: offset as u32, len })
+            before = self.span_after(before, row)?;
+            Some(before)
         })
     }
 

@@ -176,6 +176,33 @@ async fn the_ram_tier_answers_the_second_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_follow_each_other_are_those_that_were_written_also_from_ram() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri).await;
+    let io = Io::start(|config| {
+        config.ram_tier = ByteSize::mib(64);
+        config.cores = 1;
+    })
+    .await;
+    io.warm(&uri, 1).await;
+    let projection = io.open(&uri, 1, &["text", "id"]).await;
+    // Rows of two fragments, then repeated and earlier ones.
+    let ids: Vec<u32> = (1300..1700).chain([1699, 1699, 3, 1500, 4]).collect();
+    let addrs: Vec<_> = ids.iter().map(|id| RowAddr::new(id / 1500, id % 1500)).collect();
+    let texts = StringArray::from_iter_values(ids.iter().map(|id| format!("row {id}")));
+    let numbers = Int64Array::from_iter_values(ids.iter().map(|&id| i64::from(id)));
+    let columns: [(_, ArrayRef); 2] = [("text", Arc::new(texts)), ("id", Arc::new(numbers))];
+    let expected = Outcome::Rows(RecordBatch::try_from_iter(columns).unwrap());
+    for ram_hits in [0, ids.len()] {
+        let reply = io.client.fetch(&projection, addrs.clone(), None, soon()).await.unwrap();
+        assert_eq!(reply.outcome, expected);
+        assert_eq!(reply.times().ram_hits as usize, ram_hits);
+    }
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rerank_on_the_node_equals_brute_force_over_the_batch() {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();

@@ -1,7 +1,7 @@
 //! Divides the rows of a request into pieces, and queues those that are not in the RAM tier.
 
 use address::SECTOR_BYTES;
-use pack::PackError;
+use pack::{PackError, RowSpan};
 use tokio::time::Instant;
 use wire::Fault;
 
@@ -50,6 +50,8 @@ impl Reader {
             if let Some(image) = &request.images[part] {
                 gather.put_image(part, image, sources)?;
             }
+            // The place of the row after the last one, with the last one's span.
+            let mut next: Option<(RowSource, RowSpan)> = None;
             for (position, source) in sources.iter().enumerate() {
                 let RowSource::Extent(extent_no, row) = *source else { continue };
                 let Some(extent) = directory.extent_counting_reader(extent_no, no.serial) else {
@@ -58,7 +60,12 @@ impl Reader {
                 if extent.index.is_null(row) {
                     continue;
                 }
-                let Some(span) = extent.index.span(row) else { continue };
+                let span = match next {
+                    Some((next, last)) if next == *source => extent.index.span_after(last, row),
+                    _ => extent.index.span(row),
+                };
+                let Some(span) = span else { continue };
+                next = Some((RowSource::Extent(extent_no, row + 1), span));
                 let mut from = 0;
                 while from < span.len {
                     let offset = span.offset + from;
