@@ -16,7 +16,7 @@ mod frames;
 mod queues;
 mod sector_index;
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::io;
 use std::ops::Range;
 
@@ -59,6 +59,13 @@ struct Sectors {
     index: SectorIndex,
     frames: Frames,
     queues: Queues,
+}
+
+/// Looks up sectors one after another. No sector can be admitted or removed meanwhile.
+pub struct Lookup<'a> {
+    sectors: Ref<'a, Sectors>,
+    /// The sector that was looked up last, and its frame if it is present.
+    last: Option<(SectorName, Option<FrameNo>)>,
 }
 
 impl SectorName {
@@ -136,11 +143,9 @@ impl RamTier {
         }
     }
 
-    /// Calls `see` with the bytes of a sector, if it is present, and returns the result.
-    pub fn with_sector<T>(&self, name: SectorName, see: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let sectors = self.0.as_ref()?.borrow();
-        let frame = sectors.find(name)?;
-        Some(see(sectors.frames.bytes(frame)))
+    /// Begins to look up sectors, unless the tier is off.
+    pub fn lookup(&self) -> Option<Lookup<'_>> {
+        Some(Lookup { sectors: self.0.as_ref()?.borrow(), last: None })
     }
 
     /// Removes a sector, if it is present. Its frame is used again once it has reached the end of its queue.
@@ -156,6 +161,19 @@ impl RamTier {
     pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admission {
         let sectors = self.0.as_ref();
         sectors.map_or(Admission::No, |sectors| sectors.borrow_mut().admit(name, bytes))
+    }
+}
+
+impl Lookup<'_> {
+    /// Returns the bytes of a sector, if it is present. If it is the one that was looked up last, as for rows that follow
+    /// each other, it is neither looked up nor counted as used again.
+    pub fn sector(&mut self, name: SectorName) -> Option<&[u8]> {
+        let frame = match self.last {
+            Some((last, frame)) if last == name => frame,
+            _ => self.sectors.find(name),
+        };
+        self.last = Some((name, frame));
+        Some(self.sectors.frames.bytes(frame?))
     }
 }
 
@@ -240,14 +258,19 @@ mod tests {
     fn has(tier: &RamTier, number: u32) -> bool {
         tier.prefetch_entry(name(number));
         tier.prefetch_bytes(name(number), 0..SECTOR_BYTES);
-        tier.with_sector(name(number), |it| assert_eq!(it, bytes(number))).is_some()
+        let mut lookup = tier.lookup();
+        let found = lookup.as_mut().and_then(|lookup| lookup.sector(name(number)));
+        found.inspect(|it| assert_eq!(*it, bytes(number))).is_some()
     }
 
     /// Reads sectors as batches do. Returns the hit ratio.
     fn hits(room: usize, asked: &[u32]) -> f64 {
         let tier = tier(room);
         let is_hit = |&&number: &&u32| {
-            let is_here = tier.with_sector(name(number), |_| ()).is_some();
+            let mut lookup = tier.lookup();
+            let found = lookup.as_mut().and_then(|lookup| lookup.sector(name(number)));
+            let is_here = found.is_some();
+            drop(lookup);
             if !is_here {
                 tier.admit(name(number), &[0; SECTOR_BYTES]);
             }
@@ -335,6 +358,26 @@ mod tests {
         }
         let kept = (0..300).filter(|&it| has(&tier, it)).count();
         assert!(kept > 290, "{kept}");
+    }
+
+    #[test]
+    fn a_sector_that_is_looked_up_several_times_in_a_row_counts_as_used_once() {
+        let tier = tier(100);
+        for number in 0..2 {
+            tier.admit(name(number), &bytes(number));
+        }
+        let mut lookup = tier.lookup().unwrap();
+        for number in [0, 0, 0, 1, 2, 2, 1] {
+            let found = (number < 2).then(|| bytes(number));
+            assert_eq!(lookup.sector(name(number)), found.as_deref());
+        }
+        drop(lookup);
+        let Sectors { index, .. } = &*tier.0.as_ref().unwrap().borrow();
+        let uses = |number: u32| {
+            let take = || index.take_use(name(number).hash(), FrameNo(number));
+            (0..9).filter(|_| take()).count()
+        };
+        assert_eq!([0, 1].map(uses), [1, 2]);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use wire::Fault;
 
 use super::deliver::mark_undecodable;
+use super::queue::Queue;
 use super::{Piece, ReadContext, Reader};
 use crate::error::{NodeError, fault_of};
-use crate::fetch::ram_tier::SectorName;
+use crate::fetch::ram_tier::{Lookup, SectorName};
 use crate::fetch::requests::{Gather, Request, RowSource};
 use crate::shard::RequestNo;
 
@@ -94,27 +95,7 @@ impl Reader {
                 }
             }
         }
-        for (at, (piece, name)) in pieces.iter().enumerate() {
-            let ahead = at + RAM_AHEAD;
-            // The CPU itself prefetches further bytes of a sector that is being read.
-            if let Some((later, name)) = pieces.get(ahead)
-                && pieces[ahead - 1].1 != *name
-            {
-                core.ram.prefetch_bytes(*name, later.in_first_sector());
-            }
-            match put_from_ram(core, *name, piece, gather) {
-                Ok(true) => request.times.ram_hits += piece.sectors(),
-                Ok(false) => {
-                    request.pieces_left += 1;
-                    waiting.push(*piece, request.flow, request.priority);
-                }
-                Err(error) => {
-                    if let Some(extent) = directory.extent(piece.extent) {
-                        mark_undecodable(core, extent, piece, request, &error);
-                    }
-                }
-            }
-        }
+        put_from_ram(core, &pieces, &mut waiting, request, gather);
         if !waiting.is_empty() {
             self.wake();
         }
@@ -127,9 +108,46 @@ impl Reader {
     }
 }
 
-/// Puts a piece into the reply if all of its sectors, beginning with `first`, are in RAM. Returns whether they are.
+/// Puts the pieces that are in the RAM tier into the reply, and queues the others.
 fn put_from_ram(
     core: &ReadContext<'_>,
+    pieces: &[(Piece, SectorName)],
+    waiting: &mut Queue<Piece>,
+    request: &mut Request,
+    gather: &mut Gather,
+) {
+    let Some(mut ram) = core.ram.lookup() else { return };
+    let mut undecodable = Vec::new();
+    for (at, (piece, name)) in pieces.iter().enumerate() {
+        let ahead = at + RAM_AHEAD;
+        // The CPU itself prefetches further bytes of a sector that is being read.
+        if let Some((later, name)) = pieces.get(ahead)
+            && pieces[ahead - 1].1 != *name
+        {
+            core.ram.prefetch_bytes(*name, later.in_first_sector());
+        }
+        match put_piece(core, &mut ram, *name, piece, gather) {
+            Ok(true) => request.times.ram_hits += piece.sectors(),
+            Ok(false) => {
+                request.pieces_left += 1;
+                waiting.push(*piece, request.flow, request.priority);
+            }
+            Err(error) => undecodable.push((piece, error)),
+        }
+    }
+    drop(ram);
+    let directory = core.directory.borrow();
+    for (piece, error) in undecodable {
+        if let Some(extent) = directory.extent(piece.extent) {
+            mark_undecodable(core, extent, piece, request, &error);
+        }
+    }
+}
+
+/// Puts a piece into the reply if all of its sectors, beginning with `first`, are in RAM. Returns whether they are.
+fn put_piece(
+    core: &ReadContext<'_>,
+    ram: &mut Lookup<'_>,
     first: SectorName,
     piece: &Piece,
     gather: &mut Gather,
@@ -142,21 +160,21 @@ fn put_from_ram(
     let start = piece.offset as usize % SECTOR_BYTES;
     let row = start..start + piece.len as usize;
     if sectors == 1 {
-        let Some(placed) = core.ram.with_sector(first, |sector| put(&sector[row])) else {
+        let Some(sector) = ram.sector(first) else {
             core.stats.ram_misses.add(1);
             return Ok(false);
         };
         core.stats.ram_hits.add(1);
-        return placed.map(|()| true);
+        return put(&sector[row]).map(|()| true);
     }
     // If `gather` scores rows, it needs a whole vector in one call, so the bytes of the sectors are joined first.
     let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
     for sector in 0..sectors {
-        let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
-        if core.ram.with_sector(first.plus(sector), joins).is_none() {
+        let Some(bytes) = ram.sector(first.plus(sector)) else {
             core.stats.ram_misses.add(u64::from(sectors));
             return Ok(false);
-        }
+        };
+        joined.extend_from_slice(bytes);
     }
     core.stats.ram_hits.add(u64::from(sectors));
     put(&joined[row]).map(|()| true)
