@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use address::RowAddr;
+use address::{ExtentKey, RowAddr};
 
 use super::Core;
 use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
+use crate::extent::ExtentNo;
 use crate::shard::HeldBytes;
 
 /// Finds the source of every row. A row comes from the table in two cases: its chunk is on no drive, or a drive has
@@ -23,11 +24,18 @@ pub fn locate(core: &Core, request: &mut Request) {
     for (at, part) in request.projection.parts.iter().enumerate() {
         let mut from_table = 0;
         let mut sources = Vec::with_capacity(request.rows());
+        // The extent of the row before: rows that follow each other mostly share theirs.
+        let mut last: Option<(ExtentKey, Option<ExtentNo>)> = None;
         for position in 0..request.rows() {
             let addr = RowAddr::from_u64(request.addr(position));
             // `decode` has checked that the fragment exists.
             let Some(fragment) = table.fragment(addr.fragment()) else { continue };
-            let found = directory.find(fragment.extent_of(part.pack, addr));
+            let key = fragment.extent_of(part.pack, addr);
+            let found = match last {
+                Some((last, found)) if last == key => found,
+                _ => directory.find(key),
+            };
+            last = Some((key, found));
             let is_undelivered = request.undelivered[at].contains(&(position as u32));
             sources.push(match found {
                 Some(no) if !is_undelivered => {
