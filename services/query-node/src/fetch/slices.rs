@@ -35,7 +35,10 @@ pub fn slices(
     let slices = match routes.nodes().len() {
         0 => all_to_one(addrs, None),
         1 => all_to_one(addrs, allow_request(0).then_some(0)),
-        nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), allow_request),
+        nodes => {
+            let owner_of = |chunk| routes.owner_of_chunk(open, chunk);
+            plan(addrs, nodes, |addr| open.chunk_of(addr), owner_of, allow_request)
+        }
     };
     for slice in slices.iter().filter(|slice| slice.owner.is_none()) {
         state.shared.count_fallback(slice.addrs.len());

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use address::{ChunkId, RowAddr};
+use address::ChunkId;
 use arc_swap::ArcSwap;
 use client::Network;
 use client::fetch::{FetchClient, FetchOptions};
@@ -110,11 +110,6 @@ impl Routes {
     /// Returns whether an I/O node probably answers requests now.
     pub fn is_available(&self) -> bool {
         self.nodes.iter().any(|node| node.is_available())
-    }
-
-    /// Returns the index in [`nodes`](Self::nodes) of the owner of the row at `addr`. There must be a node.
-    pub fn owner(&self, open: &OpenTable, addr: RowAddr) -> usize {
-        self.owner_of_chunk(open, open.chunk_of(addr))
     }
 
     /// Returns the index in [`nodes`](Self::nodes) of the owner of `chunk`. There must be a node.
