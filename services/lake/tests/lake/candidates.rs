@@ -1,15 +1,19 @@
 //! Compares searches whose filter is evaluated for candidates with searches whose list of rows that pass is known.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
+use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
 use lake::{
     CandidateSearch, Candidates, DistanceHit, IndexRequest, Metric, Table, VectorIndex,
     VectorIndexKind, VectorQuery, VectorRoute, Widened, build_index,
 };
 use lance::Dataset;
+use lance::index::DatasetIndexExt;
+use lance_index::IndexType;
+use lance_index::scalar::{BuiltinIndexType, ScalarIndexParams};
 
 use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, rows, vector, write};
 
@@ -42,7 +46,7 @@ fn narrow(from: usize, to: usize) -> RecordBatch {
 async fn write_more(uri: &str, from: usize, to: usize) {
     let batch = narrow(from, to);
     let mut dataset = Dataset::open(uri).await.unwrap();
-    let schema: std::sync::Arc<Schema> = batch.schema();
+    let schema: Arc<Schema> = batch.schema();
     let reader = arrow::array::RecordBatchIterator::new([Ok(batch)], schema);
     dataset.append(reader, None).await.unwrap();
 }
@@ -202,4 +206,96 @@ async fn a_list_is_made_where_it_is_cheaper() {
     assert_eq!(narrowed.filter.scan_rows, 27_028);
     assert!(!open("name IS NOT NULL").await.unwrap().is_narrowed());
     assert!(table.open_route(&query(1, 10, 4, "name >")).await.is_err());
+}
+
+/// A table of 150,000 rows, with a BTREE on `id`, which counts the rows, and one on `day`, of which every second row has
+/// one of 1,000. A BITMAP has the 50 topics.
+async fn with_wide_ranges() -> TablePlace {
+    const ROWS: i32 = 150_000;
+    let place = TablePlace::new();
+    let values = (0..ROWS).flat_map(|id| (1..=8).map(move |at| (id as f32 * at as f32).sin()));
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let values = Arc::new(Float32Array::from_iter_values(values));
+    let vectors = FixedSizeListArray::new(item, 8, values, None);
+    let days = (0..ROWS).map(|id| (id % 2 == 0).then_some(id % 1_000));
+    let columns: [(&str, ArrayRef, bool); 4] = [
+        ("id", Arc::new(Int32Array::from_iter_values(0..ROWS)), false),
+        ("topic", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|id| id % 50))), false),
+        (
+            "day",
+            Arc::new(days.map(|day| day.map(|day| day as f32)).collect::<Float32Array>()),
+            true,
+        ),
+        ("vector", Arc::new(vectors), false),
+    ];
+    let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let mut dataset = write(&place.uri(), &[rows], PLAIN).await;
+    for (column, kind, name) in [
+        ("id", IndexType::BTree, BuiltinIndexType::BTree),
+        ("day", IndexType::BTree, BuiltinIndexType::BTree),
+        ("topic", IndexType::Bitmap, BuiltinIndexType::Bitmap),
+    ] {
+        let params = ScalarIndexParams::for_builtin(name);
+        dataset.create_index(&[column], kind, None, &params, false).await.unwrap();
+    }
+    let request = VectorIndex {
+        column: "vector".into(),
+        kind: VectorIndexKind::IvfPq,
+        metric: Metric::L2,
+        partitions: Some(16),
+        sub_vectors: Some(8),
+        ..Default::default()
+    };
+    build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
+    place
+}
+
+#[tokio::test]
+async fn candidates_are_compared_with_ranges_that_very_many_rows_have() {
+    let place = Box::pin(with_wide_ranges()).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let query = |k, filter: &str| VectorQuery {
+        vector: (1..=8).map(|at| (0.3 * at as f32).cos()).collect(),
+        ..query(0, k, 4, filter)
+    };
+    // Which rows the indexes would list, whether they answer the whole filter, and the rows that they leave otherwise.
+    for (filter, k, scan_rows, is_indexed, is_narrowed) in [
+        ("id >= 30000", 10, 120_000, true, false),
+        ("id < 140000 AND NOT id < 10000", 10, 130_000, true, false),
+        ("id >= 1000 AND topic = 7", 5, 3_000, false, true),
+        ("id >= 1000 AND topic IN (7, 9) AND id % 3 = 0", 5, 0, false, false),
+        ("id >= 30000 OR topic = 7", 10, 120_000, true, false),
+        // That half of the rows have no day is not known before candidates were compared.
+        ("day < 900", 10, 135_000, true, false),
+    ] {
+        let pass = table.scan_filter(filter, 150_000).await.unwrap();
+        let query = query(k, filter);
+        let Some(search) = route(&table, &query).await else {
+            assert_eq!(scan_rows, 0, "`{filter}`: listed");
+            continue;
+        };
+        let (record, narrowed) = (Arc::clone(&search.filter), search.is_narrowed());
+        let near = record.scan_rows.abs_diff(scan_rows) * 50 <= scan_rows;
+        assert!(near, "`{filter}`: {} rows, not {scan_rows}", record.scan_rows);
+        assert_eq!((record.is_indexed, narrowed), (is_indexed, is_narrowed), "`{filter}`");
+        let (rounds, found) = run(&table, &query, search, &pass).await;
+        assert!(rounds == 1 || filter.starts_with("day"), "`{filter}`: {rounds} rounds");
+        let found = found.unwrap_or_else(|| panic!("`{filter}`: a list is cheaper"));
+        table.make_list(filter).await.unwrap();
+        let VectorRoute::Direct(search) = table.open_route(&query).await.unwrap() else {
+            panic!("`{filter}`: the list is not used");
+        };
+        assert_eq!(search.allowed.map(|it| it.rows), Some(pass.len() as u64), "`{filter}`");
+        // Several rows may have the same distance by their codes.
+        let distances = |hits: Vec<DistanceHit>| hits.into_iter().map(|hit| hit.distance).collect();
+        let (found, expected): (Vec<_>, Vec<_>) =
+            (distances(found), distances(search.hits.await.unwrap()));
+        assert_eq!(found, expected, "`{filter}`");
+    }
+    // Ranges that fewer rows have are listed, as are the rows of other filters.
+    for filter in ["id >= 60000", "id < 100", "day < 100", "day IS NULL", "topic = 7"] {
+        assert!(route(&table, &query(10, filter)).await.is_none(), "`{filter}`");
+    }
+    // So many candidates would cost more than the list.
+    assert!(route(&table, &query(1_000, "id >= 30001")).await.is_none());
 }

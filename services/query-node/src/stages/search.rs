@@ -32,9 +32,8 @@ pub enum Path {
     /// It read no index, because it costs less to score all rows that pass the filter.
     AllAllowed(Allowed),
     /// It read this number of partitions like `Partitions`; 0 if all rows that scalar indexes leave are candidates. The
-    /// filter is evaluated for the candidates, because a scan for the rows that pass would read `scan_rows` rows. If
-    /// `is_narrowed` is set, `scan_rows` counts the rows that scalar indexes leave, and only these are candidates.
-    Candidates { partitions: usize, segments: usize, scan_rows: u64, is_narrowed: bool },
+    /// filter is evaluated for the candidates, because of `why`.
+    Candidates { partitions: usize, segments: usize, why: WhyCandidates },
     /// It searched a full-text index, and compared `fresh` rows that the index does not cover.
     TextIndex { allowed: Option<Allowed>, fresh: usize },
     /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
@@ -44,6 +43,28 @@ pub enum Path {
     EveryRow,
     /// Lance planned the search, for this reason.
     Planned(PlanReason),
+}
+
+/// Why the filter of a search is evaluated for candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WhyCandidates {
+    /// Only the rows that scalar indexes leave are candidates. There are this many.
+    Left(u64),
+    /// To find the rows that pass, scalar indexes would list about this many rows.
+    Listed(u64),
+    /// A scan for the rows that pass would read this many rows.
+    Scanned(u64),
+}
+
+impl WhyCandidates {
+    fn of(search: &CandidateSearch) -> Self {
+        let (filter, rows) = (&search.filter, search.filter.scan_rows);
+        match search.is_narrowed() {
+            true => Self::Left(rows),
+            false if filter.is_indexed => Self::Listed(rows),
+            false => Self::Scanned(rows),
+        }
+    }
 }
 
 impl Path {
@@ -174,17 +195,25 @@ impl Hits {
                 let index = self.index_detail(partitions, segments);
                 format!("{candidates}, from {index}{}", and_passing(allowed))
             }
-            Path::Candidates { partitions, segments, scan_rows, is_narrowed } => {
-                let rows = counted(usize::try_from(scan_rows).unwrap_or(usize::MAX), "row");
+            Path::Candidates { partitions, segments, why } => {
+                let (WhyCandidates::Left(rows)
+                | WhyCandidates::Listed(rows)
+                | WhyCandidates::Scanned(rows)) = why;
+                let rows = counted(usize::try_from(rows).unwrap_or(usize::MAX), "row");
                 if partitions == 0 {
                     return format!(
                         "{rows} that scalar indexes leave, for each of which the filter is evaluated"
                     );
                 }
                 let index = self.index_detail(partitions, segments);
-                let why = match is_narrowed {
-                    true => format!(" of the {rows} that scalar indexes leave"),
-                    false => format!(", because a scan for it would read {rows}"),
+                let why = match why {
+                    WhyCandidates::Left(_) => format!(" of the {rows} that scalar indexes leave"),
+                    WhyCandidates::Listed(_) => {
+                        format!(", because scalar indexes would list about {rows} for it")
+                    }
+                    WhyCandidates::Scanned(_) => {
+                        format!(", because a scan for it would read {rows}")
+                    }
                 };
                 format!("{candidates}, from {index}; the filter is evaluated for candidates{why}")
             }
@@ -444,9 +473,8 @@ async fn candidates(
     search: &CandidateSearch,
 ) -> Result<(Vec<DistanceHit>, Path)> {
     let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
-    let (segments, scan_rows) = (search.segments, search.filter.scan_rows);
-    let is_narrowed = search.is_narrowed();
-    Ok((hits, Path::Candidates { partitions, segments, scan_rows, is_narrowed }))
+    let (segments, why) = (search.segments, WhyCandidates::of(search));
+    Ok((hits, Path::Candidates { partitions, segments, why }))
 }
 
 /// Runs a widened search anew, and replaces the candidates in `hits` by its results, which include the earlier ones

@@ -32,10 +32,15 @@ pub struct CheckedFilter {
     pub(in crate::search) whole: Option<Arc<Predicate>>,
     /// The query of scalar indexes that leaves the candidates, if the indexes answer a part of the filter.
     pub(in crate::search) narrowing: Option<Arc<Narrowing>>,
-    /// The number of rows that would have to be scanned to find those that pass.
+    /// The number of rows that would have to be scanned to find those that pass, with those that scalar indexes would
+    /// list (an estimate).
     pub scan_rows: u64,
+    /// Whether scalar indexes answer the whole filter, though at a high cost.
+    pub is_indexed: bool,
     /// The number of candidates that cost as much as this scan.
     checks_per_scan: u64,
+    /// The share of candidates that pass, as far as is known before the first search.
+    likely_share: f64,
     /// The number of candidates that searches have compared with the filter.
     checked: AtomicU64,
     /// The number of these that passed.
@@ -63,7 +68,9 @@ impl CheckedFilter {
             whole,
             narrowing,
             scan_rows,
+            is_indexed: false,
             checks_per_scan,
+            likely_share: passing_share(0, 0),
             checked,
             passed,
             list_due,
@@ -84,6 +91,12 @@ impl CheckedFilter {
         Self { whole, narrowing: Some(narrowing), checks_per_scan, list_due, ..filter }
     }
 
+    /// Records what the scalar indexes say of a filter with wide ranges: the share of rows that these let pass, and
+    /// whether the indexes answer the whole filter.
+    pub(in crate::search) fn with_wide_ranges(self, likely_share: f64, is_indexed: bool) -> Self {
+        Self { likely_share, is_indexed, ..self }
+    }
+
     /// The number of candidates that cost as much as a scan.
     pub(in crate::search) fn checks_per_scan(&self) -> u64 {
         self.checks_per_scan
@@ -97,7 +110,10 @@ impl CheckedFilter {
 
     /// Estimates the share of candidates that pass.
     pub(in crate::search) fn share(&self) -> f64 {
-        passing_share(self.passed.load(Relaxed), self.checked.load(Relaxed))
+        match self.checked.load(Relaxed) {
+            0 => self.likely_share,
+            checked => passing_share(self.passed.load(Relaxed), checked),
+        }
     }
 
     /// Returns whether the searches have cost as much as a scan, so that the list of rows that pass should be made

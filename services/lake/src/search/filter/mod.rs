@@ -18,6 +18,7 @@ mod predicate;
 mod resolve;
 mod row_columns;
 mod tokens;
+mod wide;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -17,19 +17,20 @@ use datafusion::logical_expr::Expr;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::dataset::fragment::FileFragment;
 use lance::dataset::rowids::load_row_id_sequence;
-use lance::index::DatasetIndexInternalExt;
+use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
 use lance::io::exec::Planner;
 use lance::io::exec::scalar_index::ScalarIndexExec;
 use lance_core::Error;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::expression::{PlannerIndexExt, ScalarIndexExpr};
 use lance_select::{RowAddrMask, RowAddrTreeMap};
-use lance_table::format::Fragment;
+use lance_table::format::{Fragment, IndexMetadata};
 use roaring::RoaringBitmap;
 use tokio::sync::OnceCell;
 
 use super::allow_list::{AllowList, AllowedBy};
 use super::narrowing::Narrowing;
+use super::wide::WideRanges;
 use crate::diagnose::caught::caught;
 use crate::error::Result;
 use crate::search::coverage::check_fragments;
@@ -47,6 +48,9 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 pub(in crate::search) struct FilterPlan {
     pub expr: Expr,
     pub by_indexes: ByIndexes,
+    /// The ranges of the filter that very many rows have, and how the other indexes answer the filter. `None` if there
+    /// are no such ranges.
+    pub without_wide: Option<(WideRanges, ByIndexes)>,
 }
 
 /// The part of a filter that scalar indexes answer.
@@ -121,7 +125,7 @@ impl Table {
         planned: &OnceCell<FilterPlan>,
         may_scan: bool,
     ) -> Result<Option<AllowList>> {
-        let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
+        let FilterPlan { expr, by_indexes, .. } = self.planned(filter, planned).await?;
         let make = async {
             let found = match by_indexes {
                 ByIndexes::Whole(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
@@ -154,24 +158,50 @@ impl Table {
         let plan = || async {
             // Lance panics on some damaged schemas.
             let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
-            let plan = polled_on_deep_stack(self.plan_by_indexes(&expr).boxed());
-            let by_indexes = self.on_own_runtime(self.caught(plan).boxed()).await?;
-            Ok(FilterPlan { expr, by_indexes })
+            let plan = polled_on_deep_stack(self.plan_by_indexes(expr).boxed());
+            self.on_own_runtime(self.caught(plan).boxed()).await
         };
         planned.get_or_try_init(plan).await
     }
 
-    /// Returns how scalar indexes answer `expr`.
-    async fn plan_by_indexes(&self, expr: &Expr) -> lance::Result<ByIndexes> {
+    /// Plans the filter `expr`.
+    async fn plan_by_indexes(&self, expr: Expr) -> lance::Result<FilterPlan> {
         let dataset = self.dataset();
         let fragments = dataset.fragments();
         let has_counts = fragments.iter().all(|fragment| fragment.physical_rows.is_some());
         if !has_counts || check_fragments(dataset).await?.is_err() {
-            return Ok(ByIndexes::None);
+            return Ok(FilterPlan { expr, by_indexes: ByIndexes::None, without_wide: None });
         }
         self.note_file_sizes().await?;
+        let indexes = dataset.load_indices().await?;
+        let by_indexes = self.answer(&expr, &indexes).await?;
+        let query = match &by_indexes {
+            ByIndexes::Whole(plan) => Some(&plan.query),
+            ByIndexes::Part(narrowing, _) => Some(&narrowing.query),
+            ByIndexes::None => None,
+        };
+        let wide = match query {
+            Some(query) => WideRanges::of(query, dataset, self.live_rows_of_all()).await?,
+            None => None,
+        };
+        let without_wide = match wide {
+            Some(wide) => {
+                let is_other = |index: &&IndexMetadata| !wide.indexes.contains(&index.name);
+                let others: Vec<_> = indexes.iter().filter(is_other).cloned().collect();
+                let by_others = self.answer(&expr, &others).await?;
+                Some((wide, by_others))
+            }
+            None => None,
+        };
+        Ok(FilterPlan { expr, by_indexes, without_wide })
+    }
+
+    /// Returns how those of `indexes` that are scalar indexes answer `expr`.
+    async fn answer(&self, expr: &Expr, indexes: &[IndexMetadata]) -> lance::Result<ByIndexes> {
+        let dataset = self.dataset();
+        let fragments = dataset.fragments();
         let planner = Planner::new(Arc::new(dataset.schema().into()));
-        let indexes = dataset.scalar_index_info().await?;
+        let indexes = dataset.scalar_index_info_for_segments(indexes).await?;
         // The scanner has columns that the schema lacks, such as `_rowid`. It plans filters on them.
         let Ok(plan) = planner.create_filter_plan(expr.clone(), &indexes, true) else {
             return Ok(ByIndexes::None);

@@ -204,33 +204,43 @@ impl Table {
 
     /// Returns `filter` in the form in which it is evaluated for single rows: the part of it that scalar indexes do not
     /// answer; or all of it if they answer no part or the whole, if their answer may be inexact, or if the rows that
-    /// they leave can't be used. Returns `None` if it has no such form.
+    /// they leave can't be used. Indexes are not asked for wide ranges. Returns `None` if the filter has no such form.
     async fn checked_filter(
         &self,
         filter: &str,
         planned: &OnceCell<FilterPlan>,
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
-        let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
+        let FilterPlan { expr, by_indexes, without_wide } = self.planned(filter, planned).await?;
         let whole = predicate_of(expr, self.stored_schema()).map(Arc::new);
-        let all_rows = || self.live_rows_of(self.fragments().iter().map(|info| info.id));
-        let scan_rows = match by_indexes {
+        let with_wide = |filter: CheckedFilter| match without_wide {
+            Some((wide, _)) => {
+                let is_whole = matches!(by_indexes, ByIndexes::Whole(_));
+                let is_indexed = is_whole && filter.narrowing.is_none();
+                filter.with_wide_ranges(wide.share, is_indexed)
+            }
+            None => filter,
+        };
+        let scan_rows = match without_wide.as_ref().map_or(by_indexes, |(_, others)| others) {
             ByIndexes::Part(narrowing, rest) => {
                 let rest = predicate_of(rest, self.stored_schema()).map(Arc::new);
                 let narrowed =
                     self.narrowed_filter(narrowing, (rest, whole.clone()), row_bytes).await?;
                 if narrowed.is_some() {
-                    return Ok(narrowed);
+                    return Ok(narrowed.map(with_wide));
                 }
                 // All rows may be candidates, as if there were no indexes.
-                all_rows()
+                self.live_rows_of_all()
             }
             ByIndexes::Whole(plan) => plan.scanned_rows,
-            ByIndexes::None => all_rows(),
+            ByIndexes::None => match (by_indexes, without_wide) {
+                (ByIndexes::Whole(plan), Some((wide, _))) => plan.scanned_rows + wide.rows,
+                _ => self.live_rows_of_all(),
+            },
         };
         Ok(whole.map(|whole| {
             let bytes = (row_bytes, self.scanned_bytes(&whole));
-            CheckedFilter::new(whole, scan_rows, bytes)
+            with_wide(CheckedFilter::new(whole, scan_rows, bytes))
         }))
     }
 
