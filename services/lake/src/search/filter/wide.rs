@@ -90,7 +90,8 @@ fn passing(query: &ScalarIndexExpr, shares: &mut impl Iterator<Item = Option<f64
     }
 }
 
-/// What Lance tells of the values in a BTREE. The values are printed.
+/// What Lance tells of the values in a BTREE. The values are printed. If a page has nulls and the least values, `min` is
+/// null.
 #[derive(Deserialize)]
 struct Values {
     min: String,
@@ -100,7 +101,7 @@ struct Values {
 }
 
 /// Estimates the share of a BTREE's rows that `search` finds, if the column's values are spread evenly. Returns `None`
-/// if the index is no BTREE, or the search is not for a range of numbers or times.
+/// if the index is no BTREE, if the search is not for a range of numbers or times, or if the least value is not known.
 async fn share_in_index(search: &ScalarIndexSearch, dataset: &Dataset) -> Result<Option<f64>> {
     let query = search.query.as_any().downcast_ref::<SargableQuery>();
     let Some(SargableQuery::Range(from, to)) = query else { return Ok(None) };
