@@ -392,7 +392,7 @@ async fn answer(
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
     let parts = |&(addr, number): &(RowAddr, f32)| (addr.to_u64(), number);
     let (addrs, mut numbers): (Vec<u64>, Vec<f32>) = match fetched.missing.is_empty() {
-        // Of as many rows as there are winners, both lists are allocated once and filled without a check for each row.
+        // No row is missing, so both lists are allocated once.
         true => winners.iter().map(parts).unzip(),
         false => present(winners.len(), &fetched.missing).map(|at| parts(&winners[at])).unzip(),
     };

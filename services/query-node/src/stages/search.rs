@@ -1,6 +1,7 @@
 //! Search: finds row addresses, with approximate or exact distances, or scores. `lake` chooses the way: directly in
 //! indexes, through Lance's scanner, or by naming all rows that pass a filter ([`VectorRoute`]). [`Path`] says which.
 
+use std::fmt;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -45,24 +46,45 @@ pub enum Path {
     Planned(PlanReason),
 }
 
-/// Why the filter of a search is evaluated for candidates.
+/// The reason why the filter of a search is evaluated for candidates. Numbers of rows that depend on hidden rows are
+/// left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WhyCandidates {
     /// Only the rows that scalar indexes leave are candidates. There are this many.
-    Left(u64),
+    Left(Option<u64>),
     /// To find the rows that pass, scalar indexes would list about this many rows.
-    Listed(u64),
+    Listed(Option<u64>),
     /// A scan for the rows that pass would read this many rows.
     Scanned(u64),
 }
 
 impl WhyCandidates {
-    fn of(search: &CandidateSearch) -> Self {
-        let (filter, rows) = (&search.filter, search.filter.scan_rows);
+    fn of(search: &CandidateSearch, hides_rows: bool) -> Self {
+        let rows = search.filter.scan_rows;
+        let shown = Some(rows).filter(|_| !hides_rows);
         match search.is_narrowed() {
-            true => Self::Left(rows),
-            false if filter.is_indexed => Self::Listed(rows),
+            true => Self::Left(shown),
+            false if search.filter.has_wide_ranges => Self::Listed(shown),
             false => Self::Scanned(rows),
+        }
+    }
+}
+
+impl fmt::Display for WhyCandidates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = |rows: u64| counted(usize::try_from(rows).unwrap_or(usize::MAX), "row");
+        match *self {
+            Self::Left(Some(left)) => write!(f, "of the {} that scalar indexes leave", rows(left)),
+            Self::Left(None) => write!(f, "of the rows that scalar indexes leave"),
+            Self::Listed(Some(listed)) => {
+                write!(f, "because scalar indexes would list about {} for it", rows(listed))
+            }
+            Self::Listed(None) => {
+                write!(f, "because scalar indexes would list very many rows for it")
+            }
+            Self::Scanned(scanned) => {
+                write!(f, "because a scan for it would read {}", rows(scanned))
+            }
         }
     }
 }
@@ -195,27 +217,12 @@ impl Hits {
                 let index = self.index_detail(partitions, segments);
                 format!("{candidates}, from {index}{}", and_passing(allowed))
             }
+            Path::Candidates { partitions: 0, why, .. } => {
+                format!("all {why}, for each of which the filter is evaluated")
+            }
             Path::Candidates { partitions, segments, why } => {
-                let (WhyCandidates::Left(rows)
-                | WhyCandidates::Listed(rows)
-                | WhyCandidates::Scanned(rows)) = why;
-                let rows = counted(usize::try_from(rows).unwrap_or(usize::MAX), "row");
-                if partitions == 0 {
-                    return format!(
-                        "{rows} that scalar indexes leave, for each of which the filter is evaluated"
-                    );
-                }
                 let index = self.index_detail(partitions, segments);
-                let why = match why {
-                    WhyCandidates::Left(_) => format!(" of the {rows} that scalar indexes leave"),
-                    WhyCandidates::Listed(_) => {
-                        format!(", because scalar indexes would list about {rows} for it")
-                    }
-                    WhyCandidates::Scanned(_) => {
-                        format!(", because a scan for it would read {rows}")
-                    }
-                };
-                format!("{candidates}, from {index}; the filter is evaluated for candidates{why}")
+                format!("{candidates}, from {index}; the filter is evaluated for candidates, {why}")
             }
             Path::TextIndex { allowed, fresh } => {
                 let (fresh, passing) = (and_fresh(fresh), and_passing(allowed));
@@ -473,7 +480,7 @@ async fn candidates(
     search: &CandidateSearch,
 ) -> Result<(Vec<DistanceHit>, Path)> {
     let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
-    let (segments, why) = (search.segments, WhyCandidates::of(search));
+    let (segments, why) = (search.segments, WhyCandidates::of(search, open.hides_rows()));
     Ok((hits, Path::Candidates { partitions, segments, why }))
 }
 

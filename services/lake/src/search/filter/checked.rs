@@ -35,8 +35,8 @@ pub struct CheckedFilter {
     /// The number of rows that would have to be scanned to find those that pass, with those that scalar indexes would
     /// list (an estimate).
     pub scan_rows: u64,
-    /// Whether scalar indexes answer the whole filter, though at a high cost.
-    pub is_indexed: bool,
+    /// Whether scalar indexes would answer all of the filter, but some of its ranges are wide (`wide.rs`).
+    pub has_wide_ranges: bool,
     /// The number of candidates that cost as much as this scan.
     checks_per_scan: u64,
     /// The share of candidates that pass, as far as is known before the first search.
@@ -68,7 +68,7 @@ impl CheckedFilter {
             whole,
             narrowing,
             scan_rows,
-            is_indexed: false,
+            has_wide_ranges: false,
             checks_per_scan,
             likely_share: passing_share(0, 0),
             checked,
@@ -91,10 +91,9 @@ impl CheckedFilter {
         Self { whole, narrowing: Some(narrowing), checks_per_scan, list_due, ..filter }
     }
 
-    /// Records what the scalar indexes say of a filter with wide ranges: the share of rows that these let pass, and
-    /// whether the indexes answer the whole filter.
-    pub(in crate::search) fn with_wide_ranges(self, likely_share: f64, is_indexed: bool) -> Self {
-        Self { likely_share, is_indexed, ..self }
+    /// Notes that the filter has wide ranges, and that rows pass these with probability `likely_share`.
+    pub(in crate::search) fn with_wide_ranges(self, likely_share: f64) -> Self {
+        Self { likely_share, has_wide_ranges: true, ..self }
     }
 
     /// The number of candidates that cost as much as a scan.

@@ -48,9 +48,6 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 pub(in crate::search) struct FilterPlan {
     pub expr: Expr,
     pub by_indexes: ByIndexes,
-    /// The ranges of the filter that very many rows have, and how the other indexes answer the filter. `None` if there
-    /// are no such ranges.
-    pub without_wide: Option<(WideRanges, ByIndexes)>,
 }
 
 /// The part of a filter that scalar indexes answer.
@@ -125,7 +122,7 @@ impl Table {
         planned: &OnceCell<FilterPlan>,
         may_scan: bool,
     ) -> Result<Option<AllowList>> {
-        let FilterPlan { expr, by_indexes, .. } = self.planned(filter, planned).await?;
+        let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
         let make = async {
             let found = match by_indexes {
                 ByIndexes::Whole(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
@@ -158,42 +155,52 @@ impl Table {
         let plan = || async {
             // Lance panics on some damaged schemas.
             let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
-            let plan = polled_on_deep_stack(self.plan_by_indexes(expr).boxed());
-            self.on_own_runtime(self.caught(plan).boxed()).await
+            let plan = polled_on_deep_stack(self.plan_by_indexes(&expr).boxed());
+            let by_indexes = self.on_own_runtime(self.caught(plan).boxed()).await?;
+            Ok(FilterPlan { expr, by_indexes })
         };
         planned.get_or_try_init(plan).await
     }
 
-    /// Plans the filter `expr`.
-    async fn plan_by_indexes(&self, expr: Expr) -> lance::Result<FilterPlan> {
+    /// Returns how scalar indexes answer `expr`.
+    async fn plan_by_indexes(&self, expr: &Expr) -> lance::Result<ByIndexes> {
         let dataset = self.dataset();
-        let fragments = dataset.fragments();
-        let has_counts = fragments.iter().all(|fragment| fragment.physical_rows.is_some());
+        let has_counts = dataset.fragments().iter().all(|it| it.physical_rows.is_some());
         if !has_counts || check_fragments(dataset).await?.is_err() {
-            return Ok(FilterPlan { expr, by_indexes: ByIndexes::None, without_wide: None });
+            return Ok(ByIndexes::None);
         }
         self.note_file_sizes().await?;
-        let indexes = dataset.load_indices().await?;
-        let by_indexes = self.answer(&expr, &indexes).await?;
-        let query = match &by_indexes {
-            ByIndexes::Whole(plan) => Some(&plan.query),
-            ByIndexes::Part(narrowing, _) => Some(&narrowing.query),
-            ByIndexes::None => None,
-        };
-        let wide = match query {
-            Some(query) => WideRanges::of(query, dataset, self.live_rows_of_all()).await?,
-            None => None,
-        };
-        let without_wide = match wide {
-            Some(wide) => {
-                let is_other = |index: &&IndexMetadata| !wide.indexes.contains(&index.name);
-                let others: Vec<_> = indexes.iter().filter(is_other).cloned().collect();
-                let by_others = self.answer(&expr, &others).await?;
-                Some((wide, by_others))
+        self.answer(expr, &dataset.load_indices().await?).await
+    }
+
+    /// Returns the wide ranges of the filter `expr`, all of which `plan` answers. If the filter has other conditions,
+    /// also returns the rows that indexes leave by these alone, and what is to be evaluated for the rows. Returns `None`
+    /// if there are no wide ranges, or if indexes can't answer the other conditions without them.
+    ///
+    /// Errors: those of the store.
+    pub(in crate::search) async fn wide_ranges(
+        &self,
+        expr: &Expr,
+        plan: &IndexPlan,
+    ) -> Result<Option<(WideRanges, Option<(Arc<Narrowing>, Expr)>)>> {
+        let find = async {
+            let (dataset, rows) = (self.dataset(), self.live_rows_of(plan.covered.iter()));
+            let Some(wide) = WideRanges::of(&plan.query, dataset, rows).await else {
+                return Ok(None);
+            };
+            if !wide.has_others {
+                return Ok(Some((wide, None)));
             }
-            None => None,
+            let indexes = dataset.load_indices().await?;
+            let is_other = |index: &&IndexMetadata| !wide.indexes.contains(&index.name);
+            let others: Vec<_> = indexes.iter().filter(is_other).cloned().collect();
+            Ok(match self.answer(expr, &others).await? {
+                ByIndexes::Part(narrowing, rest) => Some((wide, Some((narrowing, rest)))),
+                ByIndexes::Whole(_) | ByIndexes::None => None,
+            })
         };
-        Ok(FilterPlan { expr, by_indexes, without_wide })
+        let find = polled_on_deep_stack(find.boxed());
+        self.on_own_runtime(self.caught(find).boxed()).await
     }
 
     /// Returns how those of `indexes` that are scalar indexes answer `expr`.

@@ -6,130 +6,139 @@ use std::ops::Bound;
 
 use arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
+use futures::future::{join_all, try_join_all};
 use lance::Dataset;
-use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
-use lance_core::Result;
-use lance_index::IndexType;
+use lance::index::DatasetIndexInternalExt;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::SargableQuery;
 use lance_index::scalar::expression::{ScalarIndexExpr, ScalarIndexSearch};
+use lance_table::format::IndexMetadata;
 use serde::Deserialize;
 
-/// The minimum number of rows in a wide range. A BTREE lists as many in about the time in which 1,000 candidates are
-/// compared with a filter.
-const ROWS_MIN: u64 = 100_000;
+use crate::search::coverage::Coverage;
+use crate::search::keys::is_btree;
 
-/// The minimum share of the rows that a wide range has. Where fewer pass, a search needs many candidates, and most of
-/// them are compared in vain.
-const SHARE_MIN: f64 = 0.25;
+/// The minimum number of rows in a wide range. A BTREE takes about 8 ns for each row that it gives out, so it lists these
+/// in 1.6 ms, which is the time of 800 to 1,600 comparisons of a candidate.
+const ROWS_MIN: u64 = 200_000;
 
-/// The wide ranges of a filter.
+/// The minimum share of the rows that are in a wide range. Where fewer pass, most candidates are compared in vain.
+const SHARE_MIN: f64 = 0.4;
+
+/// The wide ranges of a filter. A row passes only if it is in all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WideRanges {
     /// The names of the indexes that would answer them.
     pub indexes: BTreeSet<String>,
-    /// The number of rows in the ranges, in all. An estimate.
+    /// Whether the filter has other conditions too.
+    pub has_others: bool,
+    /// The number of rows in the ranges, each of them counted. An estimate.
     pub rows: u64,
-    /// The share of rows for which the part of the filter that consists of these ranges is true. An estimate.
+    /// The share of rows that are in all of the ranges. An estimate.
     pub share: f64,
 }
 
 impl WideRanges {
-    /// Returns the wide ranges of `query`, or `None` if it has none. `table_rows` is the number of the table's rows.
-    /// Opens the BTREEs that have ranges of the query, but reads none of their pages.
-    pub async fn of(
-        query: &ScalarIndexExpr,
-        dataset: &Dataset,
-        table_rows: u64,
-    ) -> Result<Option<Self>> {
-        if table_rows < ROWS_MIN {
-            return Ok(None);
+    /// Returns the wide ranges of `query`, which answers a whole filter, or `None` if there are none. The indexes cover
+    /// `rows` live rows. Opens the BTREEs of the query's ranges, but reads none of their pages. A BTREE that can't be
+    /// opened has no wide range: the search that needs it reports the error.
+    pub async fn of(query: &ScalarIndexExpr, dataset: &Dataset, rows: u64) -> Option<Self> {
+        if rows < ROWS_MIN {
+            return None;
         }
         let mut searches = Vec::new();
-        collect(query, &mut searches);
-        let (mut shares, mut indexes, mut rows) = (Vec::new(), BTreeSet::new(), 0);
-        for search in searches {
-            let share = share_in_index(search, dataset).await?;
-            let in_range = share.map_or(0, |share| (share * table_rows as f64) as u64);
-            let is_wide = in_range >= ROWS_MIN && share >= Some(SHARE_MIN);
-            shares.push(share.filter(|_| is_wide));
-            if is_wide {
-                indexes.insert(search.index_name.clone());
-                rows += in_range;
+        collect(query, true, &mut searches);
+        let share = async |&(search, must_match): &(&ScalarIndexSearch, bool)| match must_match {
+            true => share_in_index(search, dataset).await,
+            false => None,
+        };
+        let shares = join_all(searches.iter().map(share)).await;
+        let names = searches.iter().map(|(search, _)| search.index_name.as_str());
+        Self::among(&names.zip(shares).collect::<Vec<_>>(), rows)
+    }
+
+    /// Chooses the wide ranges among `conditions`. Each has the name of its index, and the share of the `rows` for which
+    /// it is true, if that is known. A range is not wide if its index answers another condition that is not.
+    fn among(conditions: &[(&str, Option<f64>)], rows: u64) -> Option<Self> {
+        let in_range = |share: f64| (share * rows as f64) as u64;
+        let is_wide = |share: f64| share >= SHARE_MIN && in_range(share) >= ROWS_MIN;
+        let narrow = conditions.iter().filter(|(_, share)| !share.is_some_and(is_wide));
+        let others: BTreeSet<&str> = narrow.map(|(name, _)| *name).collect();
+        let (mut indexes, mut listed, mut passing) = (BTreeSet::new(), 0, 1.0);
+        for (name, share) in conditions {
+            if let Some(share) = share.filter(|_| !others.contains(name)) {
+                indexes.insert((*name).to_owned());
+                listed += in_range(share);
+                passing *= share;
             }
         }
-        let share = passing(query, &mut shares.into_iter());
-        Ok(share.map(|share| Self { indexes, rows, share }))
+        let has_others = !others.is_empty();
+        let found = Self { indexes, has_others, rows: listed, share: passing };
+        (!found.indexes.is_empty() && passing >= SHARE_MIN).then_some(found)
     }
 }
 
-/// Appends the searches of single indexes in `query` to `searches`, from left to right.
-fn collect<'a>(query: &'a ScalarIndexExpr, searches: &mut Vec<&'a ScalarIndexSearch>) {
+/// Appends the searches of single indexes in `query` to `searches`, each with whether a row passes only if the search
+/// finds it, provided that this holds for `query` if `must_match` is set.
+fn collect<'a>(
+    query: &'a ScalarIndexExpr,
+    must_match: bool,
+    searches: &mut Vec<(&'a ScalarIndexSearch, bool)>,
+) {
     match query {
-        ScalarIndexExpr::Not(inner) => collect(inner, searches),
-        ScalarIndexExpr::And(left, right) | ScalarIndexExpr::Or(left, right) => {
-            collect(left, searches);
-            collect(right, searches);
+        ScalarIndexExpr::And(left, right) => {
+            collect(left, must_match, searches);
+            collect(right, must_match, searches);
         }
-        ScalarIndexExpr::Query(search) => searches.push(search),
+        ScalarIndexExpr::Or(left, right) => {
+            collect(left, false, searches);
+            collect(right, false, searches);
+        }
+        ScalarIndexExpr::Not(inner) => collect(inner, false, searches),
+        ScalarIndexExpr::Query(search) => searches.push((search, must_match)),
     }
 }
 
-/// Estimates the share of rows for which `query` is true, from the shares of its single searches from left to right.
-/// Searches without a share are left out; returns `None` if all are.
-fn passing(query: &ScalarIndexExpr, shares: &mut impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let mut both = |left, right, join: fn(f64, f64) -> f64| {
-        let (left, right) = (passing(left, shares), passing(right, shares));
-        left.zip(right).map(|(left, right)| join(left, right)).or(left).or(right)
-    };
-    match query {
-        ScalarIndexExpr::And(left, right) => both(left, right, |left, right| left * right),
-        ScalarIndexExpr::Or(left, right) => both(left, right, |a, b| a + b - a * b),
-        ScalarIndexExpr::Not(inner) => passing(inner, shares).map(|share| 1.0 - share),
-        ScalarIndexExpr::Query(_) => shares.next().flatten(),
-    }
-}
-
-/// What Lance tells of the values in a BTREE. The values are printed. If a page has nulls and the least values, `min` is
-/// null.
+/// Statistics of a BTREE. Lance prints the values as text. `min` is null if the page with the least value has nulls.
 #[derive(Deserialize)]
-struct Values {
+struct Statistics {
     min: String,
     max: String,
-    /// The number of pages, which have the same number of rows except for the last one.
+    /// The number of pages. All but the last have the same number of rows.
     num_pages: u32,
 }
 
 /// Estimates the share of a BTREE's rows that `search` finds, if the column's values are spread evenly. Returns `None`
-/// if the index is no BTREE, if the search is not for a range of numbers or times, or if the least value is not known.
-async fn share_in_index(search: &ScalarIndexSearch, dataset: &Dataset) -> Result<Option<f64>> {
+/// if the index is no BTREE, if the search is not for a range of numbers or times, or if the least or the greatest value
+/// is not known.
+async fn share_in_index(search: &ScalarIndexSearch, dataset: &Dataset) -> Option<f64> {
     let query = search.query.as_any().downcast_ref::<SargableQuery>();
-    let Some(SargableQuery::Range(from, to)) = query else { return Ok(None) };
-    let bound = |bound: &Bound<ScalarValue>| match bound {
-        Bound::Included(value) | Bound::Excluded(value) => (number(value), Some(value.data_type())),
-        Bound::Unbounded => (None, None),
+    let Some(SargableQuery::Range(from, to)) = query else { return None };
+    let value = |bound: &Bound<ScalarValue>| match bound {
+        Bound::Included(value) | Bound::Excluded(value) => Some(value.clone()),
+        Bound::Unbounded => None,
     };
-    let ((from, from_type), (to, to_type)) = (bound(from), bound(to));
-    let Some(of) = from_type.or(to_type).filter(|_| from.is_some() || to.is_some()) else {
-        return Ok(None);
+    let (from, to) = (value(from), value(to));
+    let of = from.as_ref().or(to.as_ref())?.data_type();
+    let number_of = |value: Option<ScalarValue>| value.map(|value| number(&value).ok_or(()));
+    let range = (number_of(from).transpose().ok()?, number_of(to).transpose().ok()?);
+    let segments = Coverage::load(dataset, &search.index_name).await.ok()?.ok()?.segments;
+    if !segments.iter().all(is_btree) {
+        return None;
+    }
+    let open = |segment: &IndexMetadata| {
+        let uuid = segment.uuid;
+        async move { dataset.open_scalar_index(&search.column, &uuid, &NoOpMetricsCollector).await }
     };
     let (mut found, mut pages) = (0.0, 0.0);
-    for segment in dataset.load_indices_by_name(&search.index_name).await? {
-        let (column, metrics) = (&search.column, &NoOpMetricsCollector);
-        let index = dataset.open_scalar_index(column, &segment.uuid, metrics).await?;
-        if index.index_type() != IndexType::BTree {
-            return Ok(None);
-        }
-        let Ok(values) = serde_json::from_value::<Values>(index.statistics()?) else {
-            return Ok(None);
-        };
-        let parsed = (parsed(&values.min, &of), parsed(&values.max, &of));
-        let (Some(min), Some(max)) = parsed else { return Ok(None) };
-        let of_segment = f64::from(values.num_pages);
-        found += of_segment * share_of_range((from, to), (min, max));
-        pages += of_segment;
+    for index in try_join_all(segments.iter().map(open)).await.ok()? {
+        let of_index: Statistics = serde_json::from_value(index.statistics().ok()?).ok()?;
+        let values = (parsed(&of_index.min, &of)?, parsed(&of_index.max, &of)?);
+        let of_index = f64::from(of_index.num_pages);
+        found += of_index * share_of_range(range, values);
+        pages += of_index;
     }
-    Ok((pages > 0.0).then_some(found / pages))
+    (pages > 0.0).then_some(found / pages)
 }
 
 /// Returns the share of the values from `min` to `max` that are within the bounds, if they are spread evenly.
@@ -144,24 +153,25 @@ fn share_of_range((from, to): (Option<f64>, Option<f64>), (min, max): (f64, f64)
 /// Returns a value that Lance has printed as a number. Times are printed as numbers, dates as dates.
 fn parsed(text: &str, of: &DataType) -> Option<f64> {
     let value = || number(&ScalarValue::try_from_string(text.to_owned(), of).ok()?);
-    text.parse().ok().or_else(value)
+    text.parse().ok().or_else(value).filter(|value| value.is_finite())
 }
 
-/// Returns `value` as a number, if it is a number or a time, and not null.
+/// Returns `value` as a number, if it is a number or a time, and neither null nor NaN.
 fn number(value: &ScalarValue) -> Option<f64> {
     let of = value.data_type();
-    let whole = || value.cast_to(&DataType::Int64).ok();
-    let value = if of.is_temporal() { whole()? } else { value.clone() };
+    let value = match of.is_temporal() {
+        true => value.cast_to(&DataType::Int64).ok()?,
+        false if of.is_numeric() => value.clone(),
+        false => return None,
+    };
     match value.cast_to(&DataType::Float64) {
-        Ok(ScalarValue::Float64(number)) if of.is_numeric() || of.is_temporal() => number,
+        Ok(ScalarValue::Float64(number)) => number.filter(|number| !number.is_nan()),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]
@@ -169,7 +179,7 @@ mod tests {
         let share = |from, to| share_of_range((from, to), (0.0, 1_000.0));
         assert_eq!(share(None, Some(250.0)), 0.25);
         assert_eq!(share(Some(900.0), None), 0.1);
-        assert_eq!(share(Some(-50.0), Some(2_000.0)), 1.0);
+        assert_eq!(share(Some(-50.0), Some(f64::INFINITY)), 1.0);
         assert_eq!(share(Some(2_000.0), None), 0.0);
         assert_eq!(share(Some(3.0), Some(2.0)), 0.0);
         assert_eq!(share_of_range((None, Some(7.0)), (7.0, 7.0)), 1.0);
@@ -185,33 +195,35 @@ mod tests {
         let micros = ScalarValue::TimestampMicrosecond(Some(1_700_000_000_000_000), None);
         assert_eq!(printed(micros.clone()), Some(1.7e15));
         assert_eq!(number(&micros), Some(1.7e15));
+        for float in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(printed(ScalarValue::from(float)), None);
+        }
+        assert_eq!(number(&ScalarValue::from(f64::NAN)), None);
         assert_eq!(printed(ScalarValue::from("12 apples")), None);
         assert_eq!(number(&ScalarValue::from("12")), None);
+        assert_eq!(printed(ScalarValue::Int64(None)), None);
         assert_eq!(number(&ScalarValue::Int64(None)), None);
     }
 
     #[test]
-    fn shares_are_joined_as_the_conditions_are() {
-        let search = |column: &str| {
-            ScalarIndexExpr::Query(ScalarIndexSearch {
-                column: column.into(),
-                index_name: format!("{column}_idx"),
-                index_type: "BTree".into(),
-                query: Arc::new(SargableQuery::IsNull()),
-                needs_recheck: false,
-                fragment_bitmap: None,
-            })
+    fn ranges_are_wide_that_many_rows_and_much_of_the_table_are_in() {
+        let among = |conditions: &[(&str, Option<f64>)], rows| {
+            let wide = WideRanges::among(conditions, rows)?;
+            let names: Vec<_> = wide.indexes.into_iter().collect();
+            Some((names.join(" "), wide.has_others, wide.rows, wide.share))
         };
-        let and = |a, b| ScalarIndexExpr::And(Box::new(a), Box::new(b));
-        let or = |a, b| ScalarIndexExpr::Or(Box::new(a), Box::new(b));
-        let query = and(
-            search("topic"),
-            or(search("price"), ScalarIndexExpr::Not(Box::new(search("day")))),
-        );
-        let share = |shares: [Option<f64>; 3]| passing(&query, &mut shares.into_iter());
-        assert_eq!(share([Some(0.5), Some(0.5), Some(0.5)]), Some(0.375));
-        assert_eq!(share([None, None, Some(0.25)]), Some(0.75));
-        assert_eq!(share([Some(0.5), None, None]), Some(0.5));
-        assert_eq!(share([None, None, None]), None);
+        let found = |names: &str, has_others, rows, share| {
+            Some((names.to_owned(), has_others, rows, share))
+        };
+        assert_eq!(among(&[("day", Some(0.5))], 1_000_000), found("day", false, 500_000, 0.5));
+        assert_eq!(among(&[("day", Some(0.5))], 300_000), None);
+        assert_eq!(among(&[("day", Some(0.25))], 1_000_000), None);
+        assert_eq!(among(&[("day", None)], 1_000_000), None);
+        let conditions = [("topic", None), ("day", Some(0.5)), ("size", Some(1.0))];
+        assert_eq!(among(&conditions, 1_000_000), found("day size", true, 1_500_000, 0.5));
+        // Together, hardly any row may be in both ranges.
+        assert_eq!(among(&[("day", Some(0.5)), ("size", Some(0.5))], 1_000_000), None);
+        // The index on days also answers a condition that few rows meet.
+        assert_eq!(among(&[("day", Some(0.5)), ("day", None)], 1_000_000), None);
     }
 }

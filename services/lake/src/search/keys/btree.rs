@@ -15,6 +15,12 @@ use super::sole_segment::sole_segment;
 /// The end of the type URL of a BTREE's `index_details`.
 const BTREE_DETAILS: &str = "BTreeIndexDetails";
 
+/// Returns whether a segment belongs to a BTREE. Old versions of Lance did not record an index's type; such an index does
+/// not count as a BTREE.
+pub(in crate::search) fn is_btree(segment: &IndexMetadata) -> bool {
+    segment.index_details.as_ref().is_some_and(|it| it.type_url.ends_with(BTREE_DETAILS))
+}
+
 /// An open BTREE that covers the whole version.
 #[derive(Clone)]
 pub(crate) struct KeyBtree {
@@ -23,13 +29,11 @@ pub(crate) struct KeyBtree {
 
 impl KeyBtree {
     /// Returns the only segment of the first BTREE on the column at `position` that alone answers a look-up. Returns `None`
-    /// if there is none. Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
+    /// if there is none.
     pub async fn find(dataset: &Dataset, position: usize) -> Result<Option<IndexMetadata>> {
         let field = &dataset.schema().fields[position];
         for index in dataset.load_indices().await?.iter() {
-            let details = index.index_details.as_ref();
-            let is_btree = details.is_some_and(|it| it.type_url.ends_with(BTREE_DETAILS));
-            if !is_btree || index.fields != [field.id] {
+            if !is_btree(index) || index.fields != [field.id] {
                 continue;
             }
             if let Some(segment) = sole_segment(dataset, &index.name).await? {

@@ -29,6 +29,7 @@ use crate::key::parse_key;
 use crate::table::Table;
 
 pub(crate) use btree::KeyBtree;
+pub(super) use btree::is_btree;
 pub use rows::DIRECT_KEYS_MAX;
 
 /// Maximum number of keys in one query of the scanner; longer lists become several queries.

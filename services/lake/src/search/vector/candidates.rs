@@ -1,9 +1,10 @@
 //! Vector searches whose filter is evaluated only for candidates, by the I/O nodes that hold the candidates' rows,
 //! because the rows that pass are not known.
 //!
-//! To find the rows that pass, a scan reads the filter's columns of the whole table. For a large table, a scan takes
-//! longer than to search the index without the filter, and to compare the nearest rows with the filter. The result of
-//! such a search is the same as with the list of rows that pass: the nearest of them in the same partitions.
+//! To find the rows that pass, a scan reads the filter's columns of the whole table, or a BTREE gives out the rows of a
+//! wide range one by one (`filter/wide.rs`). For a large table, both take longer than to search the index without the
+//! filter, and to compare the nearest rows with the filter. The result of such a search is the same as with the list of
+//! rows that pass: the nearest of them in the same partitions.
 //!
 //! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`filter/narrowing.rs`). If
 //! these are few, all of them are compared, and the vector index is not searched.
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use address::RowAddr;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
+use datafusion::logical_expr::Expr;
 use predicate::Predicate;
 use tokio::sync::OnceCell;
 
@@ -39,6 +41,10 @@ const TEXT_BYTES_LIKELY: usize = 16;
 /// Maximum number of candidates that a search compares with a filter, however long a scan takes. It bounds the search's
 /// load on the I/O nodes.
 const CHECKS_MAX: u64 = 50_000;
+
+/// A search whose filter has wide ranges may compare this many candidates, or twice as many as it is expected to need if
+/// these are more. As many cost about as much as the shortest list of a wide range.
+const WIDE_CHECKS_MIN: u64 = 1_000;
 
 /// A vector search whose caller compares candidates with the filter.
 #[derive(Clone, Debug)]
@@ -155,7 +161,13 @@ impl Table {
         };
         let index_rows = selected.as_ref().map_or(partitions.rows(), |it| it.covered.load(Relaxed));
         let rows = index_rows + to_score.len() as u64;
-        if rows.min(depth as u64 + to_score.len() as u64) > checks_max {
+        let first = (depth as u64).saturating_add(to_score.len() as u64);
+        let checks_max = match filter.has_wide_ranges {
+            // If far fewer rows pass than was estimated, indexes make the list without a scan.
+            true => checks_max.min(first.saturating_mul(2).max(WIDE_CHECKS_MIN)),
+            false => checks_max,
+        };
+        if rows.min(first) > checks_max {
             return Ok(None);
         }
         let all = partitions.partitions_max().max(1);
@@ -204,44 +216,45 @@ impl Table {
 
     /// Returns `filter` in the form in which it is evaluated for single rows: the part of it that scalar indexes do not
     /// answer; or all of it if they answer no part or the whole, if their answer may be inexact, or if the rows that
-    /// they leave can't be used. Indexes are not asked for wide ranges. Returns `None` if the filter has no such form.
+    /// they leave can't be used. Indexes are not asked for wide ranges. Returns `None` if it has no such form.
     async fn checked_filter(
         &self,
         filter: &str,
         planned: &OnceCell<FilterPlan>,
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
-        let FilterPlan { expr, by_indexes, without_wide } = self.planned(filter, planned).await?;
-        let whole = predicate_of(expr, self.stored_schema()).map(Arc::new);
-        let with_wide = |filter: CheckedFilter| match without_wide {
-            Some((wide, _)) => {
-                let is_whole = matches!(by_indexes, ByIndexes::Whole(_));
-                let is_indexed = is_whole && filter.narrowing.is_none();
-                filter.with_wide_ranges(wide.share, is_indexed)
-            }
-            None => filter,
+        let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
+        let predicate = |expr: &Expr| predicate_of(expr, self.stored_schema()).map(Arc::new);
+        let whole = predicate(expr);
+        let of_all = |whole: Option<Arc<Predicate>>, scan_rows| {
+            whole.map(|whole| {
+                let bytes = (row_bytes, self.scanned_bytes(&whole));
+                CheckedFilter::new(whole, scan_rows, bytes)
+            })
         };
-        let scan_rows = match without_wide.as_ref().map_or(by_indexes, |(_, others)| others) {
-            ByIndexes::Part(narrowing, rest) => {
-                let rest = predicate_of(rest, self.stored_schema()).map(Arc::new);
-                let narrowed =
-                    self.narrowed_filter(narrowing, (rest, whole.clone()), row_bytes).await?;
-                if narrowed.is_some() {
-                    return Ok(narrowed.map(with_wide));
-                }
-                // All rows may be candidates, as if there were no indexes.
-                self.live_rows_of_all()
-            }
-            ByIndexes::Whole(plan) => plan.scanned_rows,
-            ByIndexes::None => match (by_indexes, without_wide) {
-                (ByIndexes::Whole(plan), Some((wide, _))) => plan.scanned_rows + wide.rows,
-                _ => self.live_rows_of_all(),
-            },
+        let wide = match by_indexes {
+            ByIndexes::Whole(plan) => self.wide_ranges(expr, plan).await?,
+            _ => None,
         };
-        Ok(whole.map(|whole| {
-            let bytes = (row_bytes, self.scanned_bytes(&whole));
-            with_wide(CheckedFilter::new(whole, scan_rows, bytes))
-        }))
+        Ok(match (by_indexes, wide) {
+            (_, Some((wide, Some((narrowing, rest))))) => {
+                let narrowed = (predicate(&rest), whole);
+                let filter = self.narrowed_filter(&narrowing, narrowed, row_bytes).await?;
+                filter.map(|filter| filter.with_wide_ranges(wide.share))
+            }
+            (ByIndexes::Whole(plan), Some((wide, None))) => {
+                let filter = of_all(whole, plan.scanned_rows + wide.rows);
+                filter.map(|filter| filter.with_wide_ranges(wide.share))
+            }
+            (ByIndexes::Whole(plan), None) => of_all(whole, plan.scanned_rows),
+            (ByIndexes::Part(narrowing, rest), _) => {
+                let narrowed = (predicate(rest), whole.clone());
+                let filter = self.narrowed_filter(narrowing, narrowed, row_bytes).await?;
+                // Otherwise all rows may be candidates, as if there were no indexes.
+                filter.or_else(|| of_all(whole, self.live_rows_of_all()))
+            }
+            (ByIndexes::None, _) => of_all(whole, self.live_rows_of_all()),
+        })
     }
 
     /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the
