@@ -54,7 +54,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         # Pylance has its tables in the page cache, so the I/O node may keep rows in memory too.
         tier = Tier.start(bireme, profile, [TABLE, TEXT_TABLE, UNINDEXED], [folder / "slab-0"], profile.ram_tier_gib)
-        bireme.warm(tier.query, TABLE, ["vector"])
+        bireme.warm(tier.query, TABLE, ["vector", "id", "topic"])
         bireme.warm(tier.query, TEXT_TABLE)
         bireme.warm(tier.query, UNINDEXED)
         tier.fill_ram(TABLE, "--columns", "vector", "--rerank", "50")
