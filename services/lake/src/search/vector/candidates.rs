@@ -237,10 +237,11 @@ impl Table {
             _ => None,
         };
         Ok(match (by_indexes, wide) {
-            (_, Some((wide, Some((narrowing, rest))))) => {
-                let narrowed = (predicate(&rest), whole);
+            (ByIndexes::Whole(plan), Some((wide, Some((narrowing, rest))))) => {
+                let narrowed = (predicate(&rest), whole.clone());
                 let filter = self.narrowed_filter(&narrowing, narrowed, row_bytes).await?;
-                filter.map(|filter| filter.with_wide_ranges(wide.share))
+                let filter = filter.map(|filter| filter.with_wide_ranges(wide.share));
+                filter.or_else(|| of_all(whole, plan.scanned_rows))
             }
             (ByIndexes::Whole(plan), Some((wide, None))) => {
                 let filter = of_all(whole, plan.scanned_rows + wide.rows);
