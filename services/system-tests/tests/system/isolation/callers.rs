@@ -322,7 +322,7 @@ impl Caller {
         }
     }
 
-    async fn count(&mut self) {
+    pub async fn count(&mut self) {
         let table = self.table();
         let version = self.version(table);
         let filter = ["", "id IS NOT NULL"][self.dice.random_range(0..2)];
@@ -336,7 +336,7 @@ impl Caller {
         }
     }
 
-    async fn versions(&mut self) {
+    pub async fn versions(&mut self) {
         let table = self.table();
         let known = self.truth(table).and_then(|truth| truth.versions().into_iter().max());
         let asked = self.asks("ListVersions", table, May::Read);
