@@ -46,25 +46,23 @@ pub enum Path {
     Planned(PlanReason),
 }
 
-/// The reason why the filter of a search is evaluated for candidates. Numbers of rows that depend on hidden rows are
-/// left out.
+/// The reason why the filter of a search is evaluated for candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WhyCandidates {
     /// Only the rows that scalar indexes leave are candidates. There are this many.
-    Left(Option<u64>),
+    Left(u64),
     /// To find the rows that pass, scalar indexes would list about this many rows.
-    Listed(Option<u64>),
+    Listed(u64),
     /// A scan for the rows that pass would read this many rows.
     Scanned(u64),
 }
 
 impl WhyCandidates {
-    fn of(search: &CandidateSearch, hides_rows: bool) -> Self {
+    fn of(search: &CandidateSearch) -> Self {
         let rows = search.filter.scan_rows;
-        let shown = Some(rows).filter(|_| !hides_rows);
         match search.is_narrowed() {
-            true => Self::Left(shown),
-            false if search.filter.has_wide_ranges => Self::Listed(shown),
+            true => Self::Left(rows),
+            false if search.filter.has_wide_ranges => Self::Listed(rows),
             false => Self::Scanned(rows),
         }
     }
@@ -74,13 +72,9 @@ impl fmt::Display for WhyCandidates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = |rows: u64| counted(usize::try_from(rows).unwrap_or(usize::MAX), "row");
         match *self {
-            Self::Left(Some(left)) => write!(f, "of the {} that scalar indexes leave", rows(left)),
-            Self::Left(None) => write!(f, "of the rows that scalar indexes leave"),
-            Self::Listed(Some(listed)) => {
+            Self::Left(left) => write!(f, "of the {} that scalar indexes leave", rows(left)),
+            Self::Listed(listed) => {
                 write!(f, "because scalar indexes would list about {} for it", rows(listed))
-            }
-            Self::Listed(None) => {
-                write!(f, "because scalar indexes would list very many rows for it")
             }
             Self::Scanned(scanned) => {
                 write!(f, "because a scan for it would read {}", rows(scanned))
@@ -480,7 +474,7 @@ async fn candidates(
     search: &CandidateSearch,
 ) -> Result<(Vec<DistanceHit>, Path)> {
     let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
-    let (segments, why) = (search.segments, WhyCandidates::of(search, open.hides_rows()));
+    let (segments, why) = (search.segments, WhyCandidates::of(search));
     Ok((hits, Path::Candidates { partitions, segments, why }))
 }
 
