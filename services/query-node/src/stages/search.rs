@@ -216,7 +216,10 @@ impl Hits {
             }
             Path::Candidates { partitions, segments, why } => {
                 let index = self.index_detail(partitions, segments);
-                format!("{candidates}, from {index}; the filter is evaluated for candidates, {why}")
+                let comma = if matches!(why, WhyCandidates::Left(_)) { "" } else { "," };
+                format!(
+                    "{candidates}, from {index}; the filter is evaluated for candidates{comma} {why}"
+                )
             }
             Path::TextIndex { allowed, fresh } => {
                 let (fresh, passing) = (and_fresh(fresh), and_passing(allowed));
