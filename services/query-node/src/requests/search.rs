@@ -390,12 +390,9 @@ async fn answer(
     };
     call.hold_rows(memory_of(fetched.rows.columns()))?;
     call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-    let parts = |&(addr, number): &(RowAddr, f32)| (addr.to_u64(), number);
-    let (addrs, mut numbers): (Vec<u64>, Vec<f32>) = match fetched.missing.is_empty() {
-        // No row is missing, so both lists are allocated once.
-        true => winners.iter().map(parts).unzip(),
-        false => present(winners.len(), &fetched.missing).map(|at| parts(&winners[at])).unzip(),
-    };
+    let there = present(winners.len(), &fetched.missing).map(|at| winners[at]);
+    let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =
+        there.map(|(addr, number)| (addr.to_u64(), number)).unzip();
     if measure == Measure::Distance {
         numbers.iter_mut().for_each(|number| *number = at_least_0(*number));
     }
