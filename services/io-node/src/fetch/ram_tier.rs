@@ -258,19 +258,18 @@ mod tests {
     fn has(tier: &RamTier, number: u32) -> bool {
         tier.prefetch_entry(name(number));
         tier.prefetch_bytes(name(number), 0..SECTOR_BYTES);
-        let mut lookup = tier.lookup();
-        let found = lookup.as_mut().and_then(|lookup| lookup.sector(name(number)));
-        found.inspect(|it| assert_eq!(*it, bytes(number))).is_some()
+        sector(tier, number).inspect(|it| assert_eq!(*it, bytes(number))).is_some()
+    }
+
+    fn sector(tier: &RamTier, number: u32) -> Option<Vec<u8>> {
+        Some(tier.lookup()?.sector(name(number))?.to_vec())
     }
 
     /// Reads sectors as batches do. Returns the hit ratio.
     fn hits(room: usize, asked: &[u32]) -> f64 {
         let tier = tier(room);
         let is_hit = |&&number: &&u32| {
-            let mut lookup = tier.lookup();
-            let found = lookup.as_mut().and_then(|lookup| lookup.sector(name(number)));
-            let is_here = found.is_some();
-            drop(lookup);
+            let is_here = sector(&tier, number).is_some();
             if !is_here {
                 tier.admit(name(number), &[0; SECTOR_BYTES]);
             }
