@@ -9,13 +9,13 @@ use datafusion::scalar::ScalarValue;
 use futures::future::{join_all, try_join_all};
 use lance::Dataset;
 use lance::index::DatasetIndexInternalExt;
+use lance::index::scalar::load_named_scalar_segments;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::SargableQuery;
 use lance_index::scalar::expression::{ScalarIndexExpr, ScalarIndexSearch};
 use lance_table::format::IndexMetadata;
 use serde::Deserialize;
 
-use crate::search::coverage::Coverage;
 use crate::search::keys::is_btree;
 
 /// The minimum number of rows in a wide range. A BTREE takes about 8 ns for each row that it gives out, so it lists these
@@ -114,15 +114,15 @@ struct Statistics {
 async fn share_in_index(search: &ScalarIndexSearch, dataset: &Dataset) -> Option<f64> {
     let query = search.query.as_any().downcast_ref::<SargableQuery>();
     let Some(SargableQuery::Range(from, to)) = query else { return None };
-    let value = |bound: &Bound<ScalarValue>| match bound {
-        Bound::Included(value) | Bound::Excluded(value) => Some(value.clone()),
-        Bound::Unbounded => None,
+    let (from, to) = (value_of(from), value_of(to));
+    let of = from.or(to)?.data_type();
+    let number_of = |value: Option<&ScalarValue>| match value {
+        Some(value) => number(value).map(Some),
+        None => Some(None),
     };
-    let (from, to) = (value(from), value(to));
-    let of = from.as_ref().or(to.as_ref())?.data_type();
-    let number_of = |value: Option<ScalarValue>| value.map(|value| number(&value).ok_or(()));
-    let range = (number_of(from).transpose().ok()?, number_of(to).transpose().ok()?);
-    let segments = Coverage::load(dataset, &search.index_name).await.ok()?.ok()?.segments;
+    let range = (number_of(from)?, number_of(to)?);
+    let segments = load_named_scalar_segments(dataset, &search.column, &search.index_name);
+    let segments = segments.await.ok()?;
     if !segments.iter().all(is_btree) {
         return None;
     }
@@ -139,6 +139,14 @@ async fn share_in_index(search: &ScalarIndexSearch, dataset: &Dataset) -> Option
         pages += of_index;
     }
     (pages > 0.0).then_some(found / pages)
+}
+
+/// Returns the value of a bound, if it has one.
+fn value_of(bound: &Bound<ScalarValue>) -> Option<&ScalarValue> {
+    match bound {
+        Bound::Included(value) | Bound::Excluded(value) => Some(value),
+        Bound::Unbounded => None,
+    }
 }
 
 /// Returns the share of the values from `min` to `max` that are within the bounds, if they are spread evenly.
