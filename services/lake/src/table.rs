@@ -251,11 +251,6 @@ impl Table {
         ids.into_iter().filter_map(|id| self.fragment(id)).map(FragmentInfo::live_rows).sum()
     }
 
-    /// Returns the number of live rows.
-    pub(crate) fn live_rows_of_all(&self) -> u64 {
-        self.live_rows_of(self.fragments().iter().map(|info| info.id))
-    }
-
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
     /// `id:type:path` for each of the column's fields, then `overlay:version:path` for each overlay that replaces some
     /// of the column's values, joined by commas. A field without data in the fragment reads as nulls; its path is

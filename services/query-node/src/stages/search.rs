@@ -62,7 +62,7 @@ impl WhyCandidates {
         let rows = search.filter.scan_rows;
         match search.is_narrowed() {
             true => Self::Left(rows),
-            false if search.filter.has_wide_ranges => Self::Listed(rows),
+            false if search.filter.has_wide_ranges() => Self::Listed(rows),
             false => Self::Scanned(rows),
         }
     }

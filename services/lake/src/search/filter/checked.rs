@@ -35,12 +35,10 @@ pub struct CheckedFilter {
     /// The number of rows that would have to be scanned to find those that pass, with those that scalar indexes would
     /// list (an estimate).
     pub scan_rows: u64,
-    /// Whether scalar indexes would answer all of the filter, but some of its ranges are wide (`wide.rs`).
-    pub has_wide_ranges: bool,
     /// The number of candidates that cost as much as this scan.
     checks_per_scan: u64,
-    /// The share of candidates that pass, as far as is known before the first search.
-    likely_share: f64,
+    /// An estimate of the share of rows in the filter's wide ranges (`wide.rs`), if it has some.
+    wide_share: Option<f64>,
     /// The number of candidates that searches have compared with the filter.
     checked: AtomicU64,
     /// The number of these that passed.
@@ -68,9 +66,8 @@ impl CheckedFilter {
             whole,
             narrowing,
             scan_rows,
-            has_wide_ranges: false,
             checks_per_scan,
-            likely_share: passing_share(0, 0),
+            wide_share: None,
             checked,
             passed,
             list_due,
@@ -91,9 +88,14 @@ impl CheckedFilter {
         Self { whole, narrowing: Some(narrowing), checks_per_scan, list_due, ..filter }
     }
 
-    /// Notes that the filter has wide ranges, and that rows pass these with probability `likely_share`.
-    pub(in crate::search) fn with_wide_ranges(self, likely_share: f64) -> Self {
-        Self { likely_share, has_wide_ranges: true, ..self }
+    /// Notes that the filter has wide ranges, which about this `share` of the rows are in.
+    pub(in crate::search) fn with_wide_ranges(self, share: f64) -> Self {
+        Self { wide_share: Some(share), ..self }
+    }
+
+    /// Returns whether scalar indexes would answer all of the filter, but some of its ranges are wide.
+    pub fn has_wide_ranges(&self) -> bool {
+        self.wide_share.is_some()
     }
 
     /// The number of candidates that cost as much as a scan.
@@ -109,9 +111,9 @@ impl CheckedFilter {
 
     /// Estimates the share of candidates that pass.
     pub(in crate::search) fn share(&self) -> f64 {
-        match self.checked.load(Relaxed) {
-            0 => self.likely_share,
-            checked => passing_share(self.passed.load(Relaxed), checked),
+        match (self.checked.load(Relaxed), self.wide_share) {
+            (0, Some(share)) => share,
+            (checked, _) => passing_share(self.passed.load(Relaxed), checked),
         }
     }
 

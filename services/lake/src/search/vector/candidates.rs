@@ -162,7 +162,7 @@ impl Table {
         let index_rows = selected.as_ref().map_or(partitions.rows(), |it| it.covered.load(Relaxed));
         let rows = index_rows + to_score.len() as u64;
         let first = (depth as u64).saturating_add(to_score.len() as u64);
-        let checks_max = match filter.has_wide_ranges {
+        let checks_max = match filter.has_wide_ranges() {
             // If far fewer rows pass than was estimated, indexes make the list without a scan.
             true => checks_max.min(first.saturating_mul(2).max(WIDE_CHECKS_MIN)),
             false => checks_max,
@@ -232,29 +232,27 @@ impl Table {
                 CheckedFilter::new(whole, scan_rows, bytes)
             })
         };
-        let wide = match by_indexes {
-            ByIndexes::Whole(plan) => self.wide_ranges(expr, plan).await?,
-            _ => None,
-        };
-        Ok(match (by_indexes, wide) {
-            (ByIndexes::Whole(plan), Some((wide, Some((narrowing, rest))))) => {
-                let narrowed = (predicate(&rest), whole.clone());
-                let filter = self.narrowed_filter(&narrowing, narrowed, row_bytes).await?;
-                let filter = filter.map(|filter| filter.with_wide_ranges(wide.share));
-                filter.or_else(|| of_all(whole, plan.scanned_rows))
-            }
-            (ByIndexes::Whole(plan), Some((wide, None))) => {
-                let filter = of_all(whole, plan.scanned_rows + wide.rows);
-                filter.map(|filter| filter.with_wide_ranges(wide.share))
-            }
-            (ByIndexes::Whole(plan), None) => of_all(whole, plan.scanned_rows),
-            (ByIndexes::Part(narrowing, rest), _) => {
+        Ok(match by_indexes {
+            ByIndexes::Whole(plan) => match self.wide_ranges(expr, plan).await? {
+                Some((wide, Some((narrowing, rest)))) => {
+                    let narrowed = (predicate(&rest), whole.clone());
+                    let filter = self.narrowed_filter(&narrowing, narrowed, row_bytes).await?;
+                    let filter = filter.map(|filter| filter.with_wide_ranges(wide.share));
+                    filter.or_else(|| of_all(whole, plan.scanned_rows))
+                }
+                Some((wide, None)) => {
+                    let filter = of_all(whole, plan.scanned_rows + wide.rows);
+                    filter.map(|filter| filter.with_wide_ranges(wide.share))
+                }
+                None => of_all(whole, plan.scanned_rows),
+            },
+            ByIndexes::Part(narrowing, rest) => {
                 let narrowed = (predicate(rest), whole.clone());
                 let filter = self.narrowed_filter(narrowing, narrowed, row_bytes).await?;
                 // Otherwise all rows may be candidates, as if there were no indexes.
-                filter.or_else(|| of_all(whole, self.live_rows_of_all()))
+                filter.or_else(|| of_all(whole, self.row_count()))
             }
-            (ByIndexes::None, _) => of_all(whole, self.live_rows_of_all()),
+            ByIndexes::None => of_all(whole, self.row_count()),
         })
     }
 
