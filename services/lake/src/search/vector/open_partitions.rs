@@ -15,9 +15,10 @@ use lance_table::format::IndexMetadata;
 use roaring::RoaringBitmap;
 use tables::FragmentInfo;
 
+use super::joined::join_small;
 use super::partitions::Partitions;
 use super::read_ahead::ReadAhead;
-use super::segment::{Segment, share_of};
+use super::segment::{Segment, Source, share_of};
 use crate::search::beside::beside;
 use crate::search::coverage::{Coverage, check_formats};
 use crate::search::plan_reason::PlanReason;
@@ -69,6 +70,8 @@ pub(crate) async fn open_partitions(
         Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;
+    let key = format!("{}/{version}/{}", table.canonical_uri(), coverage.segments[0].uuid);
+    let segments = join_small(segments, table.index_cache(), &key);
     Ok(Ok(Partitions::new(column, segments, addresses, uncovered, ids)))
 }
 
@@ -106,11 +109,12 @@ async fn open_segment(
         true => Some(Arc::new(RowAddrMask::from_allowed(table.live_ids(&covered).await?))),
         false => None,
     };
-    let share = share_of(live_rows, index.as_ref());
+    let share = share_of(live_rows, index.num_rows());
     let (uri, cache, bytes) =
         (table.canonical_uri(), table.index_cache(), table.index_cache_bytes());
     let read_ahead = ReadAhead::new(uri, segment, index.as_ref(), cache, bytes).await?;
-    Ok(Segment { index, live: Selection { mask, share }, is_flat, read_ahead })
+    let source = Source::Lance(read_ahead);
+    Ok(Segment { index, live: Selection { mask, share }, is_flat, source })
 }
 
 /// Returns whether a segment that covers the fragments `covered` may have rows besides their live ones. When a fragment's

@@ -21,6 +21,7 @@ use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
+use super::joined::Joined;
 use super::read_ahead::ReadAhead;
 use crate::search::hit::{DISTANCE, f32_column, row_ids};
 use crate::search::selection::{Selected, Selection, rows_to_search};
@@ -29,15 +30,23 @@ use crate::search::selection::{Selected, Selection, rows_to_search};
 /// ranked in vain that the mask is cheaper.
 const UNMASKED_VECTORS_SHARE_MIN: f64 = 0.5;
 
-/// An open segment of a vector index.
+/// An open segment of a vector index, or several small ones that are searched as one.
 pub(crate) struct Segment {
+    /// The segment, or the first of those that are joined.
     pub index: Arc<dyn VectorIndex>,
     /// The segment's live rows.
     pub live: Selection,
     /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
     pub is_flat: bool,
-    /// Reads partitions before their first search.
-    pub read_ahead: ReadAhead,
+    pub source: Source,
+}
+
+/// Where the rows of a segment's partitions come from.
+pub(crate) enum Source {
+    /// Lance reads and searches the partitions. They are read several at a time before their first search.
+    Lance(ReadAhead),
+    /// The partitions are joined from those of several segments.
+    Joined(Joined),
 }
 
 /// A row of a segment near the query vector.
@@ -76,6 +85,16 @@ impl Ranking {
         }
     }
 
+    /// The number of partitions.
+    pub fn len(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// Returns the partitions, nearest first, and the distances of their centroids.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
+        self.partitions.values().iter().copied().zip(self.distances.values().iter().copied())
+    }
+
     /// Returns the partitions at the positions `ranks`.
     fn at(&self, ranks: &Range<usize>) -> &[u32] {
         let partitions = self.partitions.values();
@@ -102,10 +121,43 @@ impl Segment {
             && self.index.metric_type() == other.index.metric_type()
     }
 
+    /// The number of index segments that this one stands for.
+    pub fn segments(&self) -> usize {
+        match &self.source {
+            Source::Lance(_) => 1,
+            Source::Joined(joined) => joined.len(),
+        }
+    }
+
+    /// The number of rows that the segment holds.
+    pub fn rows(&self) -> u64 {
+        match &self.source {
+            Source::Lance(_) => self.index.num_rows(),
+            Source::Joined(joined) => joined.rows(),
+        }
+    }
+
+    /// Returns the number of rows that the segment holds in the partition `id`.
+    pub fn partition_rows(&self, id: u32) -> u64 {
+        match &self.source {
+            Source::Lance(_) => self.index.partition_size(id as usize) as u64,
+            Source::Joined(joined) => joined.partition_rows(id),
+        }
+    }
+
+    /// Reads those of `partitions` into Lance's cache that no search has read yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read_ahead(&self, query: &Query, partitions: &[u32]) -> Result<()> {
+        let Source::Lance(read_ahead) = &self.source else { return Ok(()) };
+        let with_rows = partitions.iter().copied().filter(|id| self.partition_rows(*id) > 0);
+        read_ahead.read(&self.index, query, &with_rows.collect::<Vec<_>>()).await
+    }
+
     /// Returns the number of rows in the ranked partitions at the positions `ranks`.
     pub fn rows_in(&self, ranking: &Ranking, ranks: &Range<usize>) -> u64 {
-        let partitions = ranking.at(ranks).iter();
-        partitions.map(|id| self.index.partition_size(*id as usize) as u64).sum()
+        ranking.at(ranks).iter().map(|id| self.partition_rows(*id)).sum()
     }
 
     /// Returns the nearest selected rows in the ranked partitions at the positions `ranks`: at most `query.k` rows, in
@@ -117,13 +169,19 @@ impl Segment {
         ranks: Range<usize>,
         selection: &Selection,
     ) -> Result<Vec<Neighbor>> {
-        let ranking = ranking.with_rows(&ranks, |id| self.index.partition_size(id as usize) > 0);
+        let ranking = ranking.with_rows(&ranks, |id| self.partition_rows(id) > 0);
         if ranking.partitions.is_empty() {
             return Ok(Vec::new());
         }
+        let read_ahead = match &self.source {
+            Source::Lance(read_ahead) => read_ahead,
+            Source::Joined(joined) => {
+                return joined.search(query, &ranking, selection.mask.as_ref()).await;
+            }
+        };
         let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
         let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
-        self.read_ahead.read(&index, &query, ranking.partitions.values()).await?;
+        read_ahead.read(&index, &query, ranking.partitions.values()).await?;
         let probe = |k: usize, filter: Arc<dyn PreFilter>| {
             let query = Query { k, ..query.clone() };
             probe(Arc::clone(&index), query, ranking.clone(), filter)
@@ -168,10 +226,10 @@ async fn probe(
     Ok(neighbors)
 }
 
-/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. The share
-/// is only an estimate, because `rows` may count rows without a vector, which an index does not have.
-pub(crate) fn share_of(rows: u64, index: &dyn VectorIndex) -> f64 {
-    (rows as f64 / index.num_rows().max(1) as f64).min(1.0)
+/// Returns the approximate share of an index's `index_rows` rows that are selected, if `rows` of its fragments' rows
+/// are. The share is only an estimate, because `rows` may count rows without a vector, which an index does not have.
+pub(crate) fn share_of(rows: u64, index_rows: u64) -> f64 {
+    (rows as f64 / index_rows.max(1) as f64).min(1.0)
 }
 
 /// Drops all but the `k` nearest of `found`, in no particular order.
