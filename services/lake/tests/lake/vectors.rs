@@ -324,6 +324,41 @@ async fn a_segment_with_fewer_rows_than_partitions_is_searched_as_lance_does() {
     }
 }
 
+#[tokio::test]
+async fn rows_of_small_segments_are_found_in_the_versions_that_have_them() {
+    for kind in [PLAIN, STABLE_IDS] {
+        let place = TablePlace::new();
+        write(&place.uri(), &[rows(0, 400)], kind).await;
+        let request =
+            VectorIndex { column: "vector".into(), partitions: Some(8), ..Default::default() };
+        build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
+        let mut dataset = lance::Dataset::open(&place.uri()).await.unwrap();
+        for from in [400, 410] {
+            let batch = rows(from, from + 10);
+            let reader =
+                arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+            dataset.append(reader, None).await.unwrap();
+            dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+        }
+        let all = VectorQuery { nprobes: Some(8), ..query(0, 1000) };
+        let lake = lake();
+        let before = lake.open(&place.uri()).await.unwrap();
+        let rows_before = found(&before, &all).await;
+        assert_eq!(rows_before.len(), 420, "{kind:?}");
+        // The versions have the index's segments, and their cache, in common. In the second fragment no row is left.
+        dataset.delete("id = 7 OR id = 415 OR (id >= 400 AND id < 410)").await.unwrap();
+        let after = before.newer().await.unwrap().unwrap();
+        let mut rows_left = rows_before.clone();
+        let is_left = |row: &RowAddr| {
+            ![(0, 7), (2, 5)].contains(&(row.fragment(), row.offset())) && row.fragment() != 1
+        };
+        rows_left.retain(is_left);
+        assert_eq!(rows_left.len(), 408, "{kind:?}");
+        assert_eq!(found(&after, &all).await, rows_left, "{kind:?}");
+        assert_eq!(found(&before, &all).await, rows_before, "{kind:?}");
+    }
+}
+
 async fn append_rows(uri: &str) {
     let batch = rows(400, 450);
     let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());

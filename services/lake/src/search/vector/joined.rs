@@ -1,14 +1,14 @@
 //! Small segments of a vector index that are searched as one.
 //!
 //! Each update of an index for appended rows makes a further segment. Lance prepares the search of each partition for 5
-//! to 7 µs, in which 200 rows are compared, so a search of ten segments whose partitions have ten rows cost 2.3 times as
-//! much as one of a single segment. Segments of few rows that have the same centroids and codes of the same form are
-//! therefore joined: the codes of a partition's rows in all of them become one list. A list is made when a search needs
-//! it, and then kept in the cache of indexes.
+//! to 7 µs, the time in which it compares 200 rows. So a search of one large segment and nine small ones, whose
+//! partitions had ten rows, cost 2.3 times as much as one of the large segment alone. Small segments that have the same
+//! centroids, and codes of the same form, are therefore joined: the codes of a partition's rows in all of them become
+//! one list. A list is made when a search needs it, and then kept in the cache of indexes.
 //!
-//! Of IVF_RQ's codes, Lance compares 32 at a time by distances of 8 bits, and exactly the rest of a partition that fills
-//! no such block. In small segments nearly all rows are such a rest. In a joined list they fill blocks, so these are
-//! compared by distances of 16 bits, which are as good as exact.
+//! Of IVF_RQ's codes, Lance compares blocks of 32 by distances of 8 bits, and the other rows of a partition exactly. In
+//! a partition with fewer rows than a block, all are compared exactly. A joined list fills blocks, and these are compared
+//! by distances of 16 bits (Lance's accurate mode), which differ from exact ones by less than 1e-4.
 
 use std::borrow::Cow;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, RecordBatch};
 use arrow::compute::kernels::numeric::sub;
 use arrow::compute::{concat_batches, filter_record_batch};
-use arrow::datatypes::UInt8Type;
+use arrow::datatypes::{FieldRef, Fields, Schema, UInt8Type};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use lance::dataset::scanner::RowAddrMask;
@@ -43,27 +43,32 @@ use lance_index::vector::storage::{
 };
 use lance_index::vector::v3::subindex::IvfSubIndex;
 use lance_index::vector::{ApproxMode, PQ_CODE_COLUMN, Query, VectorIndex};
+use tokio::task::yield_now;
 
 use super::segment::{Neighbor, Ranking, Segment, Source};
 use crate::search::hit::row_ids;
 use crate::search::selection::{Selected, Selection};
 
-/// The maximum number of rows that the partitions of a small segment have on average. The search of larger ones costs
-/// so much that their preparation hardly counts.
+/// The maximum number of rows that the partitions of a small segment have on average. Larger ones would be copied into
+/// lists, and again after each deletion, for a smaller share of their search's cost.
 const ROWS_MAX: u64 = 100;
+
+/// The number of partitions whose lists a search holds at a time. Between them, other requests get their turn.
+const LISTS_AT_ONCE: usize = 32;
 
 /// Small segments of an index that are searched as one.
 pub(crate) struct Joined {
     segments: Vec<Segment>,
     codes: Codes,
     cache: LanceCache,
-    /// The key of the lists in the cache, without the number of the partition.
+    /// The key of the lists in the cache, without the number of the partition. Versions of the table that have the same
+    /// live rows in these segments share the lists.
     key: String,
 }
 
 /// The form of an index's codes.
 enum Codes {
-    Product(ProductQuantizer),
+    Product { codebook: FixedSizeListArray, bits: u32, sub_vectors: usize, dimension: usize },
     Rabit(RabitQuantizer),
 }
 
@@ -82,20 +87,23 @@ enum List {
 }
 
 impl DeepSizeOf for List {
-    // The codebook or rotation is shared with the index.
+    // The codebook and the matrix of a rotation are the index's.
     fn deep_size_of_children(&self, _: &mut Context) -> usize {
         match self {
-            Self::Product { storage, .. } => storage.batch().get_array_memory_size(),
+            Self::Product { storage, .. } => {
+                size_of_val(storage.as_ref()) + storage.batch().get_array_memory_size()
+            }
             Self::Rabit { storage, centroid } => {
                 let batches = storage.to_batches().into_iter().flatten();
                 let codes: usize = batches.map(|batch| batch.get_array_memory_size()).sum();
-                codes + size_of_val(centroid.as_slice())
+                let signs = storage.metadata().fast_rotation_signs.as_ref().map_or(0, Vec::len);
+                size_of_val(storage.as_ref()) + codes + signs + size_of_val(centroid.as_slice())
             }
         }
     }
 }
 
-/// The key of a [`List`] in the cache of indexes: the table's version, the group of segments, and the partition.
+/// The key of a [`List`] in the cache of indexes: the identity of the joined segments, and the partition.
 struct Key(String);
 
 impl CacheKey for Key {
@@ -110,12 +118,11 @@ impl CacheKey for Key {
     }
 }
 
-/// Joins those of `segments` that are small and alike. `key` names the version of the table and the index; by it the
-/// lists are kept in `cache`.
-pub(crate) fn join_small(segments: Vec<Segment>, cache: &LanceCache, key: &str) -> Vec<Segment> {
+/// Joins those of `segments` that are small and alike. Their lists are kept in `cache`.
+pub(crate) fn join_small(segments: Vec<Segment>, cache: &LanceCache) -> Vec<Segment> {
     let mut groups: Vec<(Option<Codes>, Vec<Segment>)> = Vec::new();
     for segment in segments {
-        let codes = Codes::of(&segment).filter(|_| is_small(&segment));
+        let codes = if is_small(&segment) { Codes::of(&segment) } else { None };
         let group = groups.iter_mut().find(|(of_group, group)| {
             let is_like = |(a, b): (&Codes, &Codes)| a.is_like(b) && group[0].ranks_like(&segment);
             of_group.as_ref().zip(codes.as_ref()).is_some_and(is_like)
@@ -126,20 +133,24 @@ pub(crate) fn join_small(segments: Vec<Segment>, cache: &LanceCache, key: &str) 
         }
     }
     let mut joined = Vec::with_capacity(groups.len());
-    for (at, (codes, segments)) in groups.into_iter().enumerate() {
+    for (codes, segments) in groups {
         match codes {
-            Some(codes) if segments.len() > 1 => {
-                let index = Arc::clone(&segments[0].index);
-                let (cache, key) = (cache.clone(), format!("{key}/{at}"));
-                // The lists have live rows only.
-                let live = Selection { mask: None, share: 1.0 };
-                let source = Source::Joined(Joined { segments, codes, cache, key });
-                joined.push(Segment { index, live, is_flat: true, source });
-            }
+            Some(codes) if segments.len() > 1 => joined.push(join(segments, codes, cache.clone())),
             _ => joined.extend(segments),
         }
     }
     joined
+}
+
+fn join(segments: Vec<Segment>, codes: Codes, cache: LanceCache) -> Segment {
+    let mut identity = blake3::Hasher::new();
+    segments.iter().for_each(|segment| _ = identity.update(segment.identity.as_bytes()));
+    let identity = identity.finalize();
+    let index = Arc::clone(&segments[0].index);
+    // The lists have live rows only.
+    let live = Selection { mask: None, share: 1.0 };
+    let source = Source::Joined(Joined { segments, codes, cache, key: identity.to_string() });
+    Segment { index, identity, live, is_flat: true, source }
 }
 
 fn is_small(segment: &Segment) -> bool {
@@ -170,7 +181,6 @@ impl Joined {
         ranking: &Ranking,
         mask: Option<&Arc<RowAddrMask>>,
     ) -> Result<Vec<Neighbor>> {
-        let lists = self.lists(&query, ranking).await?;
         let filter: Arc<dyn PreFilter> = match mask {
             Some(mask) => Arc::new(Selected(Arc::clone(mask))),
             None => Arc::new(NoFilter),
@@ -178,25 +188,32 @@ impl Joined {
         let rotated = self.codes.rotate(&query)?;
         let (mut nearest, mut scratch) = (BinaryHeap::new(), QueryScratch::new());
         query.approx_mode = ApproxMode::Accurate;
-        for ((_, distance), list) in ranking.iter().zip(&lists) {
-            query.dist_q_c = distance;
-            let (filter, nearest, scratch) = (Arc::clone(&filter), &mut nearest, &mut scratch);
-            match list.as_ref() {
-                List::Product { storage, centroid } => {
-                    let vector = match centroid {
-                        Some(centroid) => sub(&query.key, centroid)?,
-                        None => Arc::clone(&query.key),
-                    };
-                    let rows = storage.as_ref();
-                    compare(&query, vector, None, rows, filter, nearest, scratch)?;
-                }
-                List::Rabit { storage, centroid } => {
-                    let (rotated_centroid, rotated) = (Some(centroid.as_slice()), rotated.as_ref());
-                    let residual =
-                        QueryResidual::RabitRawQuery { rotated_centroid, query: rotated };
-                    let vector = Arc::clone(&query.key);
-                    let (rows, residual) = (storage.as_ref(), Some(residual));
-                    compare(&query, vector, residual, rows, filter, nearest, scratch)?;
+        for (at, partitions) in ranking.chunks(LISTS_AT_ONCE).enumerate() {
+            if at > 0 {
+                yield_now().await;
+            }
+            let (ids, distances) = partitions;
+            let lists = self.lists(&query, ids).await?;
+            for (list, distance) in lists.iter().zip(distances) {
+                query.dist_q_c = *distance;
+                let (filter, nearest, scratch) = (Arc::clone(&filter), &mut nearest, &mut scratch);
+                match list.as_ref() {
+                    List::Product { storage, centroid } => {
+                        let vector = match centroid {
+                            Some(centroid) => sub(&query.key, centroid)?,
+                            None => Arc::clone(&query.key),
+                        };
+                        let rows = storage.as_ref();
+                        compare(&query, vector, None, rows, filter, nearest, scratch)?;
+                    }
+                    List::Rabit { storage, centroid } => {
+                        let residual = QueryResidual::RabitRawQuery {
+                            rotated_centroid: Some(centroid),
+                            query: rotated.as_ref(),
+                        };
+                        let (rows, vector) = (storage.as_ref(), Arc::clone(&query.key));
+                        compare(&query, vector, Some(residual), rows, filter, nearest, scratch)?;
+                    }
                 }
             }
         }
@@ -204,38 +221,30 @@ impl Joined {
         Ok(nearest.map(|it| Neighbor { distance: it.dist.0, id: it.id }).collect())
     }
 
-    /// Returns the list of each ranked partition. Those that the cache lacks are made.
-    async fn lists(&self, query: &Query, ranking: &Ranking) -> Result<Vec<Arc<List>>> {
-        let key = |id: u32| Key(format!("{}/{id}", self.key));
-        let mut lists = Vec::with_capacity(ranking.len());
-        for (id, _) in ranking.iter() {
-            lists.push((id, self.cache.get_with_key(&key(id)).await));
+    /// Returns the lists of `partitions`. Those that the cache lacks are made.
+    async fn lists(&self, query: &Query, partitions: &[u32]) -> Result<Vec<Arc<List>>> {
+        let key = |id: &u32| Key(format!("{}/{id}", self.key));
+        let mut lists = Vec::with_capacity(partitions.len());
+        for id in partitions {
+            lists.push(self.cache.get_with_key(&key(id)).await);
         }
-        let missing: Vec<u32> =
-            lists.iter().filter(|(_, list)| list.is_none()).map(|(id, _)| *id).collect();
-        if !missing.is_empty() {
-            let reads = self.segments.iter().map(|segment| segment.read_ahead(query, &missing));
-            try_join_all(reads).await?;
+        if lists.iter().all(Option::is_some) {
+            return Ok(lists.into_iter().flatten().collect());
         }
-        let mut all = Vec::with_capacity(lists.len());
-        for (id, list) in lists {
-            all.push(match list {
-                Some(list) => list,
-                None => {
-                    let list = Arc::new(self.list(id).await?);
-                    self.cache.insert_with_key(&key(id), Arc::clone(&list)).await;
-                    list
-                }
-            });
-        }
-        Ok(all)
+        // So that the next lists, after a deletion, are made from Lance's cache.
+        let reads = self.segments.iter().map(|segment| segment.read_ahead(query, partitions));
+        try_join_all(reads).await?;
+        let lists = partitions
+            .iter()
+            .map(|id| self.cache.get_or_insert_with_key(key(id), || self.list(*id)));
+        try_join_all(lists).await
     }
 
     /// Makes the list of the live rows in the partition `id`.
     async fn list(&self, id: u32) -> Result<List> {
         let segments = self.segments.iter().filter(|segment| segment.partition_rows(id) > 0);
         let batches = try_join_all(segments.map(|segment| self.codes.read(segment, id))).await?;
-        let batches = in_common(batches.concat())?;
+        let batches = in_common(&batches.concat())?;
         let schema = batches.first().map(RecordBatch::schema);
         let schema =
             schema.ok_or_else(|| Error::internal(format!("partition {id} has no rows")))?;
@@ -251,7 +260,12 @@ impl Codes {
         let is_plain = index.is::<IVFIndex<FlatIndex, ProductQuantizer>>()
             || index.is::<IVFIndex<FlatIndex, RabitQuantizer>>();
         match is_plain.then(|| segment.index.quantizer())? {
-            Quantizer::Product(codes) => Some(Self::Product(codes)),
+            Quantizer::Product(codes) => Some(Self::Product {
+                codebook: codes.codebook,
+                bits: codes.num_bits,
+                sub_vectors: codes.num_sub_vectors,
+                dimension: codes.dimension,
+            }),
             Quantizer::Rabit(codes) => {
                 let estimator = codes.metadata_ref().query_estimator;
                 (estimator == RabitQueryEstimator::RawQuery).then_some(Self::Rabit(codes))
@@ -263,10 +277,10 @@ impl Codes {
     /// Returns whether equal codes of this form and of `other` mean equal vectors.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Product(a), Self::Product(b)) => {
-                let sizes = |it: &ProductQuantizer| (it.num_bits, it.num_sub_vectors, it.dimension);
-                sizes(a) == sizes(b) && a.codebook == b.codebook
-            }
+            (
+                Self::Product { codebook, bits, sub_vectors, dimension },
+                Self::Product { codebook: other, bits: b, sub_vectors: s, dimension: d },
+            ) => (bits, sub_vectors, dimension) == (b, s, d) && codebook == other,
             (Self::Rabit(a), Self::Rabit(b)) => {
                 let (a, b) = (a.metadata_ref(), b.metadata_ref());
                 (a.num_bits, a.rotated_dim(), a.rotation_type)
@@ -281,7 +295,7 @@ impl Codes {
     /// Returns what the comparisons of all partitions have in common, if the codes have it.
     fn rotate(&self, query: &Query) -> Result<Option<RabitRawQueryContext>> {
         match self {
-            Self::Product(_) => Ok(None),
+            Self::Product { .. } => Ok(None),
             Self::Rabit(codes) => {
                 codes.metadata_ref().prepare_raw_query_context(query.key.as_ref()).map(Some)
             }
@@ -295,12 +309,12 @@ impl Codes {
         let mut batches: Vec<RecordBatch> = reader.try_collect().await?;
         for batch in &mut batches {
             let column = match self {
-                Self::Product(_) => PQ_CODE_COLUMN,
+                Self::Product { .. } => PQ_CODE_COLUMN,
                 Self::Rabit(_) => RABIT_CODE_COLUMN,
             };
             let codes = batch[column].as_fixed_size_list();
             let codes = match self {
-                Self::Product(_) => {
+                Self::Product { .. } => {
                     let (values, bytes) =
                         (codes.values().as_primitive::<UInt8Type>(), codes.value_length());
                     let values = transpose(values, bytes as usize, codes.len());
@@ -323,15 +337,14 @@ impl Codes {
         let centroids = index.ivf_model().centroids_array();
         let centroids = centroids.ok_or_else(|| Error::internal("an index has no centroids"))?;
         match self {
-            Self::Product(codes) => {
-                let (bits, of_row, dimension) =
-                    (codes.num_bits, codes.num_sub_vectors, codes.dimension);
+            Self::Product { codebook, bits, sub_vectors, dimension } => {
+                let (codebook, bits, sub_vectors) = (codebook.clone(), *bits, *sub_vectors);
                 let storage = ProductQuantizationStorage::new(
-                    codes.codebook.clone(),
+                    codebook,
                     batch,
                     bits,
-                    of_row,
-                    dimension,
+                    sub_vectors,
+                    *dimension,
                     metric,
                     false,
                     None,
@@ -362,23 +375,28 @@ fn compare(
     nearest: &mut BinaryHeap<OrderedNode<u64>>,
     scratch: &mut QueryScratch,
 ) -> Result<()> {
+    if rows.is_empty() {
+        // All rows of the partition were deleted.
+        return Ok(());
+    }
     let (k, params, metrics) = (query.k, FlatQueryParams::from(query), &NoOpMetricsCollector);
     FlatIndex::default().accumulate_topk_with_scratch(
         vector, k, params, rows, filter, nearest, residual, scratch, metrics,
     )
 }
 
-/// Returns `batches` with the columns that all of them have. Lance computes with or without the bounds of errors, which
-/// early indexes lack.
-fn in_common(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
-    let Some(first) = batches.first() else { return Ok(batches) };
-    let is_common = |name: &&String| batches.iter().all(|it| it.column_by_name(name).is_some());
-    let schema = first.schema();
-    let names: Vec<_> =
-        schema.fields().iter().map(|field| field.name()).filter(is_common).collect();
+/// Returns `batches` with the columns that all of them have: early indexes lack the bounds of errors, without which
+/// Lance compares too. Their schemas are without metadata, which is the index's and may be larger than the codes.
+fn in_common(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
+    let Some(first) = batches.first() else { return Ok(Vec::new()) };
+    let is_common = |field: &&FieldRef| {
+        batches.iter().all(|batch| batch.column_by_name(field.name()).is_some())
+    };
+    let fields: Fields = first.schema().fields().iter().filter(is_common).cloned().collect();
+    let schema = Arc::new(Schema::new(fields));
     let project = |batch: &RecordBatch| {
-        let columns = names.iter().map(|name| batch.schema().index_of(name));
-        Ok(batch.project(&columns.collect::<std::result::Result<Vec<_>, _>>()?)?)
+        let columns = schema.fields().iter().map(|field| Arc::clone(&batch[field.name().as_str()]));
+        Ok(RecordBatch::try_new(Arc::clone(&schema), columns.collect())?)
     };
     batches.iter().map(project).collect()
 }

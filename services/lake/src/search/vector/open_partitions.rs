@@ -70,8 +70,7 @@ pub(crate) async fn open_partitions(
         Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;
-    let key = format!("{}/{version}/{}", table.canonical_uri(), coverage.segments[0].uuid);
-    let segments = join_small(segments, table.index_cache(), &key);
+    let segments = join_small(segments, table.index_cache());
     Ok(Ok(Partitions::new(column, segments, addresses, uncovered, ids)))
 }
 
@@ -113,8 +112,26 @@ async fn open_segment(
     let (uri, cache, bytes) =
         (table.canonical_uri(), table.index_cache(), table.index_cache_bytes());
     let read_ahead = ReadAhead::new(uri, segment, index.as_ref(), cache, bytes).await?;
-    let source = Source::Lance(read_ahead);
-    Ok(Segment { index, live: Selection { mask, share }, is_flat, source })
+    let (live, source) = (Selection { mask, share }, Source::Lance(read_ahead));
+    Ok(Segment { index, identity: identity(table, segment, &covered), live, is_flat, source })
+}
+
+/// Identifies a segment that covers the fragments `covered`, with those of its rows that are live. Lance draws random
+/// numbers for the names of segments and of deletion files, so versions that differ elsewhere give the same identity.
+fn identity(table: &Table, segment: &IndexMetadata, covered: &RoaringBitmap) -> blake3::Hash {
+    let mut hash = blake3::Hasher::new();
+    hash.update(segment.uuid.as_bytes());
+    let fragments = table.dataset().manifest().fragments.iter();
+    for fragment in fragments.filter(|it| u32::try_from(it.id).is_ok_and(|id| covered.contains(id)))
+    {
+        let deletions = fragment.deletion_file.as_ref().map(|file| (file.read_version, file.id));
+        hash.update(&fragment.id.to_le_bytes());
+        hash.update(&[u8::from(deletions.is_some())]);
+        let (version, file) = deletions.unwrap_or_default();
+        hash.update(&version.to_le_bytes());
+        hash.update(&file.to_le_bytes());
+    }
+    hash.finalize()
 }
 
 /// Returns whether a segment that covers the fragments `covered` may have rows besides their live ones. When a fragment's

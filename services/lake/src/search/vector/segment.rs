@@ -34,6 +34,8 @@ const UNMASKED_VECTORS_SHARE_MIN: f64 = 0.5;
 pub(crate) struct Segment {
     /// The segment, or the first of those that are joined.
     pub index: Arc<dyn VectorIndex>,
+    /// Identifies the segment, or those that are joined, with their live rows. Versions have it in common.
+    pub identity: blake3::Hash,
     /// The segment's live rows.
     pub live: Selection,
     /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
@@ -85,14 +87,9 @@ impl Ranking {
         }
     }
 
-    /// The number of partitions.
-    pub fn len(&self) -> usize {
-        self.partitions.len()
-    }
-
-    /// Returns the partitions, nearest first, and the distances of their centroids.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
-        self.partitions.values().iter().copied().zip(self.distances.values().iter().copied())
+    /// Returns the partitions, nearest first, and the distances of their centroids, `count` at a time.
+    pub fn chunks(&self, count: usize) -> impl Iterator<Item = (&[u32], &[f32])> {
+        self.partitions.values().chunks(count).zip(self.distances.values().chunks(count))
     }
 
     /// Returns the partitions at the positions `ranks`.
