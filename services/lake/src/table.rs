@@ -26,14 +26,12 @@ use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
 use lance_core::cache::LanceCache;
 use lance_core::datatypes::{Field, Schema as LanceSchema, format_field_path};
-use lance_table::io::deletion::relative_deletion_file_path;
 use object_store::path::Path;
 use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use self::base_paths::{folder_in_table, place_of, with_canonical_bases};
-use self::deleted::{DeletionFileId, deleted_rows};
 use self::fragment::file_identity;
 use self::index_info::IndexInfo;
 use self::part::Part;
@@ -281,36 +279,6 @@ impl Table {
         let field = fields.find(|field| Some(field.id) == id);
         let (Ok(at), Some(field)) = (self.position(fragment), field) else { return false };
         self.identity_at(at, field) == identity
-    }
-
-    /// Returns the deleted rows of `fragment`. The first call reads them from the store, unless an open version has
-    /// loaded the same deletion file. Errors: `FragmentNotFound`, and those of the store.
-    pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
-        let at = self.position(fragment)?;
-        self.inner.deleted[at]
-            .get_or_try_init(|| self.on_own_runtime(self.caught(self.load_deleted(at)).boxed()))
-            .await
-            .cloned()
-    }
-
-    async fn load_deleted(&self, position: usize) -> lance::Result<Arc<DeletedRows>> {
-        let Inner { opener, uri, dataset, fragments, .. } = &*self.inner;
-        let fragment = &fragments[position];
-        let Some(file) = &fragment.metadata().deletion_file else { return Ok(Arc::default()) };
-        let path = relative_deletion_file_path(fragment.metadata().id, file);
-        let file = DeletionFileId::new(uri, &place_of(uri, dataset, file.base_id, &path));
-        if let Some(rows) = opener.loaded_deletions().get(&file) {
-            return Ok(rows);
-        }
-        let vector = fragment.get_deletion_vector().await?;
-        let rows = Arc::new(deleted_rows(vector.as_deref()));
-        opener.loaded_deletions().insert(file, &rows);
-        Ok(rows)
-    }
-
-    /// Returns the deleted rows of `fragment` if they have been loaded.
-    pub(crate) fn loaded_deleted(&self, fragment: u32) -> Option<&DeletedRows> {
-        self.inner.deleted[self.position(fragment).ok()?].get().map(Arc::as_ref)
     }
 
     /// Identifies this version's contents: a hash of its columns, and of each fragment's files and deletions. It

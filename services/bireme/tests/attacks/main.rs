@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `places.rs` | which tables and files a node can be made to read |
 //! | `questions.rs` | what a filter, words or a request may cost |
-//! | `connections.rs` | sockets, handshakes, messages, slow readers, headers |
+//! | `connections.rs` | sockets, handshakes, streams |
+//! | `messages.rs` | messages that do not end, answers that nobody reads, deadlines |
 //! | `plain_http.rs` | the same over HTTP/1.1, JSON bodies, and requests of web pages |
 //! | `strangers.rs` | who may call an I/O node, and whose rows a query node accepts |
 //! | `policy.rs` | what a query node's access policy keeps from callers without a right to it |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
+//! | `calls.rs` | calls whose messages are sent by hand |
 //! | `cluster.rs` | both tiers as processes, and checks of their health |
 //! | `good_caller.rs` | a caller who behaves while a node is attacked |
 //! | `impostor.rs` | answers in place of an I/O node, with forged rows |
@@ -25,12 +27,14 @@
 //!
 //! Every load is bounded in count and time, and goes to 127.0.0.1 alone.
 
+mod calls;
 mod cluster;
 mod connections;
 mod files;
 mod good_caller;
 mod growth;
 mod impostor;
+mod messages;
 mod places;
 mod plain_http;
 mod policy;
