@@ -10,20 +10,20 @@ use lance_core::Result;
 use lance_core::deepsize::DeepSizeOf;
 use lance_index::prefilter::PreFilter;
 
-/// The rows of one segment that a search may return.
+/// The rows of an index's segments that a search may return.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Selects the rows by the ids that the segment holds; `None` if all of them may be returned.
+    /// Selects the rows by the ids that the segments hold; `None` if all of them may be returned.
     pub mask: Option<Arc<RowAddrMask>>,
-    /// The approximate share of the segment's rows that are selected.
+    /// The approximate share of the segments' rows that are selected.
     pub share: f64,
 }
 
 /// The rows that pass a filter, in the form in which searches of one vector index take them.
 #[derive(Debug)]
 pub(crate) struct SelectedByIndex {
-    /// The selection of each of the index's segments.
-    pub segments: Vec<Selection>,
+    /// The selection of each group of the index's segments.
+    pub groups: Vec<Selection>,
     /// The number of the rows that segments cover. Rows without a vector count too, until a search has found that there
     /// are some.
     pub covered: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct SelectedByIndex {
 impl SelectedByIndex {
     /// Returns the bytes of memory that the selection takes. Masks that are shared with the allow-list count too.
     pub fn bytes(&self) -> usize {
-        let masks = self.segments.iter().filter_map(|segment| segment.mask.as_ref());
+        let masks = self.groups.iter().filter_map(|group| group.mask.as_ref());
         let rows = self.uncovered.len() + self.all.as_ref().map_or(0, |all| all.len());
         masks.map(|mask| mask.deep_size_of()).sum::<usize>() + rows * size_of::<RowAddr>()
     }

@@ -3,14 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures::FutureExt;
 use lance_core::utils::deletion::DeletionVector;
-use lance_table::io::deletion::relative_deletion_file_path;
 use tables::{DeletedRows, TableUri};
-
-use super::base_paths::place_of;
-use super::{Inner, Table};
-use crate::error::Result;
 
 /// The minimum number of files in [`LoadedDeletions`] at which it is swept. With the allocations that their `Weak`s
 /// keep, they take about 130 KiB.
@@ -73,38 +67,6 @@ impl LoadedDeletions {
 
     fn lock(&self) -> MutexGuard<'_, Loaded> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
-    /// Returns the deleted rows of `fragment`. The first call reads them from the store, unless an open version has
-    /// loaded the same deletion file. Errors: `FragmentNotFound`, and those of the store.
-    pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
-        let at = self.position(fragment)?;
-        self.inner.deleted[at]
-            .get_or_try_init(|| self.on_own_runtime(self.caught(self.load_deleted(at)).boxed()))
-            .await
-            .cloned()
-    }
-
-    async fn load_deleted(&self, position: usize) -> lance::Result<Arc<DeletedRows>> {
-        let Inner { opener, uri, dataset, fragments, .. } = &*self.inner;
-        let fragment = &fragments[position];
-        let Some(file) = &fragment.metadata().deletion_file else { return Ok(Arc::default()) };
-        let path = relative_deletion_file_path(fragment.metadata().id, file);
-        let file = DeletionFileId::new(uri, &place_of(uri, dataset, file.base_id, &path));
-        if let Some(rows) = opener.loaded_deletions().get(&file) {
-            return Ok(rows);
-        }
-        let vector = fragment.get_deletion_vector().await?;
-        let rows = Arc::new(deleted_rows(vector.as_deref()));
-        opener.loaded_deletions().insert(file, &rows);
-        Ok(rows)
-    }
-
-    /// Returns the deleted rows of `fragment` if they have been loaded.
-    pub(crate) fn loaded_deleted(&self, fragment: u32) -> Option<&DeletedRows> {
-        self.inner.deleted[self.position(fragment).ok()?].get().map(Arc::as_ref)
     }
 }
 

@@ -1,22 +1,55 @@
-//! The live rows of a version by their position in a scan, which Lance calls a row's offset: rows are numbered from 0,
-//! without deleted ones, by ascending fragment and physical position.
+//! The deleted rows of a version, and the live ones by their position in a scan, which Lance calls a row's offset: rows
+//! are numbered from 0, without deleted ones, by ascending fragment and physical position.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use address::RowAddr;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use lance_table::io::deletion::relative_deletion_file_path;
 use tables::{DeletedRows, FragmentInfo};
 
 use crate::error::{LakeError, Result};
-use crate::table::Table;
+use crate::table::base_paths::place_of;
+use crate::table::deleted::{DeletionFileId, deleted_rows};
+use crate::table::{Inner, Table};
 
 /// The maximum number of fragments whose deletions or row ids are loaded at the same time. Like `FRAGMENTS_OPENING_MAX`
 /// in `table.rs`, it leaves most of the requests that a node may have in flight to a store to other tables.
 pub(crate) const FRAGMENTS_LOADING_MAX: usize = 16;
 
 impl Table {
+    /// Returns the deleted rows of `fragment`. The first call reads them from the store, unless an open version has
+    /// loaded the same deletion file. Errors: `FragmentNotFound`, and those of the store.
+    pub async fn deleted(&self, fragment: u32) -> Result<Arc<DeletedRows>> {
+        let at = self.position(fragment)?;
+        self.inner.deleted[at]
+            .get_or_try_init(|| self.on_own_runtime(self.caught(self.load_deleted(at)).boxed()))
+            .await
+            .cloned()
+    }
+
+    async fn load_deleted(&self, position: usize) -> lance::Result<Arc<DeletedRows>> {
+        let Inner { opener, uri, dataset, fragments, .. } = &*self.inner;
+        let fragment = &fragments[position];
+        let Some(file) = &fragment.metadata().deletion_file else { return Ok(Arc::default()) };
+        let path = relative_deletion_file_path(fragment.metadata().id, file);
+        let file = DeletionFileId::new(uri, &place_of(uri, dataset, file.base_id, &path));
+        if let Some(rows) = opener.loaded_deletions().get(&file) {
+            return Ok(rows);
+        }
+        let vector = fragment.get_deletion_vector().await?;
+        let rows = Arc::new(deleted_rows(vector.as_deref()));
+        opener.loaded_deletions().insert(file, &rows);
+        Ok(rows)
+    }
+
+    /// Returns the deleted rows of `fragment` if they have been loaded.
+    pub(crate) fn loaded_deleted(&self, fragment: u32) -> Option<&DeletedRows> {
+        self.inner.deleted[self.position(fragment).ok()?].get().map(Arc::as_ref)
+    }
+
     /// Returns the addresses of the live rows at `positions`, ascending. The range may end after the last row.
     ///
     /// Errors: those of the store, which deletions are read from.

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, RecordBatch};
@@ -20,7 +21,6 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{FieldRef, Fields, Schema, UInt8Type};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
-use lance::dataset::scanner::RowAddrMask;
 use lance::index::vector::ivf::v2::IVFIndex;
 use lance_arrow::{FixedSizeListArrayExt, RecordBatchExt};
 use lance_core::cache::{CacheKey, LanceCache};
@@ -45,7 +45,7 @@ use lance_index::vector::v3::subindex::IvfSubIndex;
 use lance_index::vector::{ApproxMode, PQ_CODE_COLUMN, Query, VectorIndex};
 use tokio::task::yield_now;
 
-use super::segment::{Neighbor, Ranking, Segment, Source};
+use super::segment::{Neighbor, Ranking, Segment};
 use crate::search::hit::row_ids;
 use crate::search::selection::{Selected, Selection};
 
@@ -64,6 +64,8 @@ pub(crate) struct Joined {
     /// The key of the lists in the cache, without the number of the partition. Versions of the table that have the same
     /// live rows in these segments share the lists.
     key: String,
+    /// All rows of the lists, which have live rows only.
+    live: Selection,
 }
 
 /// The form of an index's codes.
@@ -118,39 +120,34 @@ impl CacheKey for Key {
     }
 }
 
-/// Joins those of `segments` that are small and alike. Their lists are kept in `cache`.
-pub(crate) fn join_small(segments: Vec<Segment>, cache: &LanceCache) -> Vec<Segment> {
-    let mut groups: Vec<(Option<Codes>, Vec<Segment>)> = Vec::new();
+/// Joins those of `segments` that are small and alike; their lists are kept in `cache`. Returns the other segments too.
+pub(crate) fn join_small(
+    segments: Vec<Segment>,
+    cache: &LanceCache,
+) -> (Vec<Segment>, Vec<Joined>) {
+    let (mut others, mut alike): (Vec<Segment>, Vec<(Codes, Vec<Segment>)>) = Default::default();
     for segment in segments {
         let codes = if is_small(&segment) { Codes::of(&segment) } else { None };
-        let group = groups.iter_mut().find(|(of_group, group)| {
-            let is_like = |(a, b): (&Codes, &Codes)| a.is_like(b) && group[0].ranks_like(&segment);
-            of_group.as_ref().zip(codes.as_ref()).is_some_and(is_like)
-        });
+        let Some(codes) = codes else {
+            others.push(segment);
+            continue;
+        };
+        let group = alike
+            .iter_mut()
+            .find(|(other, group)| other.is_like(&codes) && group[0].ranks_like(&segment));
         match group {
             Some((_, group)) => group.push(segment),
-            None => groups.push((codes, vec![segment])),
+            None => alike.push((codes, vec![segment])),
         }
     }
-    let mut joined = Vec::with_capacity(groups.len());
-    for (codes, segments) in groups {
-        match codes {
-            Some(codes) if segments.len() > 1 => joined.push(join(segments, codes, cache.clone())),
-            _ => joined.extend(segments),
+    let mut joined = Vec::new();
+    for (codes, segments) in alike {
+        match segments.len() {
+            1 => others.extend(segments),
+            _ => joined.push(Joined::new(segments, codes, cache.clone())),
         }
     }
-    joined
-}
-
-fn join(segments: Vec<Segment>, codes: Codes, cache: LanceCache) -> Segment {
-    let mut identity = blake3::Hasher::new();
-    segments.iter().for_each(|segment| _ = identity.update(segment.identity.as_bytes()));
-    let identity = identity.finalize();
-    let index = Arc::clone(&segments[0].index);
-    // The lists have live rows only.
-    let live = Selection { mask: None, share: 1.0 };
-    let source = Source::Joined(Joined { segments, codes, cache, key: identity.to_string() });
-    Segment { index, identity, live, is_flat: true, source }
+    (others, joined)
 }
 
 fn is_small(segment: &Segment) -> bool {
@@ -158,14 +155,21 @@ fn is_small(segment: &Segment) -> bool {
 }
 
 impl Joined {
-    /// The number of segments.
-    pub fn len(&self) -> usize {
-        self.segments.len()
+    fn new(segments: Vec<Segment>, codes: Codes, cache: LanceCache) -> Self {
+        let mut identity = blake3::Hasher::new();
+        segments.iter().for_each(|segment| _ = identity.update(segment.identity.as_bytes()));
+        let (key, live) = (identity.finalize().to_string(), Selection { mask: None, share: 1.0 });
+        Self { segments, codes, cache, key, live }
     }
 
-    /// The number of rows that the segments hold.
-    pub fn rows(&self) -> u64 {
-        self.segments.iter().map(Segment::rows).sum()
+    /// The segments; at least two.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The rows that a search without a filter may return.
+    pub fn live(&self) -> &Selection {
+        &self.live
     }
 
     /// Returns the number of rows that the segments hold in the partition `id`.
@@ -173,15 +177,17 @@ impl Joined {
         self.segments.iter().map(|segment| segment.partition_rows(id)).sum()
     }
 
-    /// Returns the nearest rows in the ranked partitions, of those that `mask` selects: at most `query.k`, in no
-    /// particular order.
+    /// Returns the nearest selected rows in the ranked partitions at the positions `ranks`: at most `query.k` rows, in
+    /// no particular order.
     pub async fn search(
         &self,
         mut query: Query,
-        ranking: &Ranking,
-        mask: Option<&Arc<RowAddrMask>>,
+        ranking: Ranking,
+        ranks: Range<usize>,
+        selection: &Selection,
     ) -> Result<Vec<Neighbor>> {
-        let filter: Arc<dyn PreFilter> = match mask {
+        let ranking = ranking.with_rows(&ranks, |id| self.partition_rows(id) > 0);
+        let filter: Arc<dyn PreFilter> = match &selection.mask {
             Some(mask) => Arc::new(Selected(Arc::clone(mask))),
             None => Arc::new(NoFilter),
         };
@@ -451,7 +457,7 @@ mod tests {
         let table = lake.open(&uri).await.unwrap();
         let open = table.open_partitions("vector").await.unwrap().as_ref().unwrap();
         let list = AllowList::new(RowAddrTreeMap::from_iter(0..400_u64), AllowedBy::Scan, 1);
-        (open.segments(), open.select(&list).unwrap().segments.len())
+        (open.segments(), open.select(&list).unwrap().groups.len())
     }
 
     #[tokio::test]

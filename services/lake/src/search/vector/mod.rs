@@ -2,6 +2,7 @@
 //! read; rows that no index covers are compared exactly.
 
 mod candidates;
+mod group;
 mod joined;
 mod ladder;
 mod open_partitions;

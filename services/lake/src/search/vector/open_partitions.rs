@@ -15,10 +15,10 @@ use lance_table::format::IndexMetadata;
 use roaring::RoaringBitmap;
 use tables::FragmentInfo;
 
-use super::joined::join_small;
+use super::group::Group;
 use super::partitions::Partitions;
 use super::read_ahead::ReadAhead;
-use super::segment::{Segment, Source, share_of};
+use super::segment::{Segment, share_of};
 use crate::search::beside::beside;
 use crate::search::coverage::{Coverage, check_formats};
 use crate::search::plan_reason::PlanReason;
@@ -70,8 +70,8 @@ pub(crate) async fn open_partitions(
         Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;
-    let segments = join_small(segments, table.index_cache());
-    Ok(Ok(Partitions::new(column, segments, addresses, uncovered, ids)))
+    let groups = Group::all(segments, table.index_cache());
+    Ok(Ok(Partitions::new(column, groups, addresses, uncovered, ids)))
 }
 
 /// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many
@@ -112,8 +112,8 @@ async fn open_segment(
     let (uri, cache, bytes) =
         (table.canonical_uri(), table.index_cache(), table.index_cache_bytes());
     let read_ahead = ReadAhead::new(uri, segment, index.as_ref(), cache, bytes).await?;
-    let (live, source) = (Selection { mask, share }, Source::Lance(read_ahead));
-    Ok(Segment { index, identity: identity(table, segment, &covered), live, is_flat, source })
+    let (identity, live) = (identity(table, segment, &covered), Selection { mask, share });
+    Ok(Segment { index, identity, live, is_flat, read_ahead })
 }
 
 /// Identifies a segment that covers the fragments `covered`, with those of its rows that are live. Lance draws random

@@ -23,6 +23,7 @@ use lance_index::vector::{ApproxMode, Query};
 use lance_linalg::distance::DistanceType;
 use lance_linalg::kernels::normalize_arrow;
 
+use super::group::Group;
 use super::segment::{Neighbor, Ranking, Segment, keep_nearest, share_of};
 use crate::search::filter::AllowList;
 use crate::search::hit::DistanceHit;
@@ -57,8 +58,9 @@ pub struct Rung {
 /// An open vector index, and the rows that it does not cover.
 pub(crate) struct Partitions {
     column: String,
-    segments: Vec<Segment>,
-    /// For each segment, the position of the first segment that ranks partitions like it.
+    /// The index's segments, in the groups in which they are searched.
+    groups: Vec<Group>,
+    /// For each group, the position of the first group that ranks partitions like it.
     ranked_like: Vec<usize>,
     /// The number of rows that the segments hold.
     rows: u64,
@@ -71,24 +73,24 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from its segments. `uncovered` are the live rows that no segment covers,
+    /// Makes an open index of `column` from the groups of its segments. `uncovered` are the live rows that no segment covers,
     /// ascending, and `uncovered_ids` their stable row ids, if the table has them.
     pub fn new(
         column: &str,
-        segments: Vec<Segment>,
+        groups: Vec<Group>,
         addresses: RowAddresses,
         uncovered: Arc<[RowAddr]>,
         uncovered_ids: Option<Vec<u64>>,
     ) -> Self {
-        let ranked_like = (0..segments.len()).map(|at| first_like(&segments, at)).collect();
-        let rows = segments.iter().map(Segment::rows).sum();
+        let ranked_like = (0..groups.len()).map(|at| first_like(&groups, at)).collect();
+        let rows = groups.iter().map(Group::rows).sum();
         let column = column.to_owned();
-        Self { column, segments, ranked_like, rows, addresses, uncovered, uncovered_ids }
+        Self { column, groups, ranked_like, rows, addresses, uncovered, uncovered_ids }
     }
 
     /// The number of the index's segments, all of which are searched.
     pub fn segments(&self) -> usize {
-        self.segments.iter().map(Segment::segments).sum()
+        self.groups.iter().map(|group| group.segments().len()).sum()
     }
 
     /// The number of rows that the segments hold.
@@ -104,18 +106,18 @@ impl Partitions {
     /// The number of partitions that are searched in all segments together, for `nprobes` in each, those without rows
     /// included.
     pub fn partitions(&self, nprobes: usize) -> usize {
-        let probes = |segment: &Segment| segment.segments() * probes_of(segment, nprobes);
-        self.segments.iter().map(probes).sum()
+        let segments = self.groups.iter().flat_map(Group::segments);
+        segments.map(|segment| probes_of(segment, nprobes)).sum()
     }
 
     /// Returns the rows of `list` in the form in which searches of this index take them.
     pub fn select(&self, list: &AllowList) -> Result<SelectedByIndex> {
-        let select = |segment: &Segment| {
-            let mask = list.within(segment.live.mask.as_deref());
-            let share = share_of(mask.max_len().unwrap_or_default(), segment.rows());
+        let select = |group: &Group| {
+            let mask = list.within(group.live().mask.as_deref());
+            let share = share_of(mask.max_len().unwrap_or_default(), group.rows());
             Selection { mask: Some(mask), share }
         };
-        let segments: Vec<_> = self.segments.iter().map(select).collect();
+        let groups: Vec<_> = self.groups.iter().map(select).collect();
         let id = |at: usize, row: &RowAddr| match &self.uncovered_ids {
             Some(ids) => ids[at],
             None => row.to_u64(),
@@ -130,7 +132,7 @@ impl Partitions {
             false => None,
         };
         let covered = AtomicU64::new(list.len().saturating_sub(uncovered.len() as u64));
-        Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
+        Ok(SelectedByIndex { groups, covered, uncovered: uncovered.into(), all })
     }
 
     /// Returns whether a search for `k` rows is expected to compare so many rows that it would delay other requests on
@@ -216,12 +218,12 @@ impl Partitions {
 
     /// The number of partitions of the largest segment.
     pub fn partitions_max(&self) -> usize {
-        self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0)
+        self.groups.iter().map(|it| it.first().index.total_partitions()).max().unwrap_or(0)
     }
 
     /// Returns whether all rows of a searched partition are compared, whatever `k` is.
     pub fn is_flat(&self) -> bool {
-        self.segments.iter().all(|segment| segment.is_flat)
+        self.groups.iter().all(|group| group.first().is_flat)
     }
 
     /// Searches with each number of partitions in `nprobes`, which is ascending. No partition is searched twice.
@@ -256,7 +258,7 @@ impl Partitions {
         distances: (Option<f32>, Option<f32>),
         ef: Option<usize>,
     ) -> Result<Wanted> {
-        let normalized = match self.segments.iter().any(is_cosine) {
+        let normalized = match self.groups.iter().any(|group| is_cosine(group.first())) {
             true => Some(normalize_arrow(&vector)?.0),
             false => None,
         };
@@ -265,8 +267,9 @@ impl Partitions {
 
     /// Ranks the nearest `nprobes` partitions of each segment.
     fn rank(&self, wanted: &Wanted, nprobes: usize) -> Result<Vec<Ranking>> {
-        let mut rankings: Vec<Ranking> = Vec::with_capacity(self.segments.len());
-        for (at, segment) in self.segments.iter().enumerate() {
+        let mut rankings: Vec<Ranking> = Vec::with_capacity(self.groups.len());
+        for (at, group) in self.groups.iter().enumerate() {
+            let segment = group.first();
             let ranking = match self.ranked_like[at] {
                 first if first < at => rankings[first].clone(),
                 _ => Ranking::of(segment.index.as_ref(), &self.query(segment, wanted, nprobes))?,
@@ -308,13 +311,13 @@ impl Partitions {
         ranks: Range<usize>,
         selected: Option<&SelectedByIndex>,
     ) -> Result<(Vec<Neighbor>, u64)> {
-        let mut searches = Vec::with_capacity(self.segments.len());
+        let mut searches = Vec::with_capacity(self.groups.len());
         let mut rows = 0;
-        for (at, (segment, ranking)) in self.segments.iter().zip(rankings).enumerate() {
-            rows += segment.rows_in(ranking, &ranks);
-            let query = self.query(segment, wanted, ranks.end);
-            let selection = selected.map_or(&segment.live, |selected| &selected.segments[at]);
-            searches.push(segment.search(query, ranking.clone(), ranks.clone(), selection));
+        for (at, (group, ranking)) in self.groups.iter().zip(rankings).enumerate() {
+            rows += group.rows_in(ranking, &ranks);
+            let query = self.query(group.first(), wanted, ranks.end);
+            let selection = selected.map_or(group.live(), |selected| &selected.groups[at]);
+            searches.push(group.search(query, ranking.clone(), ranks.clone(), selection));
         }
         let mut found = match searches.len() {
             1 => searches.remove(0).await?,
@@ -419,9 +422,10 @@ pub(in crate::search) fn further_probes(probed: usize, found: usize, wanted: usi
     (enough + enough / 4).clamp(probed.saturating_mul(2), probed.saturating_mul(16))
 }
 
-/// Returns the position of the first segment that ranks partitions like the segment at `at`.
-fn first_like(segments: &[Segment], at: usize) -> usize {
-    segments[..at].iter().position(|first| segments[at].ranks_like(first)).unwrap_or(at)
+/// Returns the position of the first group that ranks partitions like the group at `at`.
+fn first_like(groups: &[Group], at: usize) -> usize {
+    let group = groups[at].first();
+    groups[..at].iter().position(|first| group.ranks_like(first.first())).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
-use super::joined::Joined;
 use super::read_ahead::ReadAhead;
 use crate::search::hit::{DISTANCE, f32_column, row_ids};
 use crate::search::selection::{Selected, Selection, rows_to_search};
@@ -30,25 +29,17 @@ use crate::search::selection::{Selected, Selection, rows_to_search};
 /// ranked in vain that the mask is cheaper.
 const UNMASKED_VECTORS_SHARE_MIN: f64 = 0.5;
 
-/// An open segment of a vector index, or several small ones that are searched as one.
+/// An open segment of a vector index.
 pub(crate) struct Segment {
-    /// The segment, or the first of those that are joined.
     pub index: Arc<dyn VectorIndex>,
-    /// Identifies the segment, or those that are joined, with their live rows. Versions have it in common.
+    /// Identifies the segment and its live rows, also in other versions of the table.
     pub identity: blake3::Hash,
     /// The segment's live rows.
     pub live: Selection,
     /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
     pub is_flat: bool,
-    pub source: Source,
-}
-
-/// Where the rows of a segment's partitions come from.
-pub(crate) enum Source {
-    /// Lance reads and searches the partitions. They are read several at a time before their first search.
-    Lance(ReadAhead),
-    /// The partitions are joined from those of several segments.
-    Joined(Joined),
+    /// Reads partitions before their first search.
+    pub read_ahead: ReadAhead,
 }
 
 /// A row of a segment near the query vector.
@@ -93,14 +84,14 @@ impl Ranking {
     }
 
     /// Returns the partitions at the positions `ranks`.
-    fn at(&self, ranks: &Range<usize>) -> &[u32] {
+    pub fn at(&self, ranks: &Range<usize>) -> &[u32] {
         let partitions = self.partitions.values();
         let end = ranks.end.min(partitions.len());
         &partitions[ranks.start.min(end)..end]
     }
 
     /// Returns those of the partitions at the positions `ranks` for which `has_rows` returns true.
-    fn with_rows(&self, ranks: &Range<usize>, has_rows: impl Fn(u32) -> bool) -> Self {
+    pub fn with_rows(&self, ranks: &Range<usize>, has_rows: impl Fn(u32) -> bool) -> Self {
         let ranked = self.at(ranks).iter().zip(self.distances.values().iter().skip(ranks.start));
         let (partitions, distances): (Vec<u32>, Vec<f32>) =
             ranked.filter(|(partition, _)| has_rows(**partition)).unzip();
@@ -118,28 +109,9 @@ impl Segment {
             && self.index.metric_type() == other.index.metric_type()
     }
 
-    /// The number of index segments that this one stands for.
-    pub fn segments(&self) -> usize {
-        match &self.source {
-            Source::Lance(_) => 1,
-            Source::Joined(joined) => joined.len(),
-        }
-    }
-
-    /// The number of rows that the segment holds.
-    pub fn rows(&self) -> u64 {
-        match &self.source {
-            Source::Lance(_) => self.index.num_rows(),
-            Source::Joined(joined) => joined.rows(),
-        }
-    }
-
     /// Returns the number of rows that the segment holds in the partition `id`.
     pub fn partition_rows(&self, id: u32) -> u64 {
-        match &self.source {
-            Source::Lance(_) => self.index.partition_size(id as usize) as u64,
-            Source::Joined(joined) => joined.partition_rows(id),
-        }
+        self.index.partition_size(id as usize) as u64
     }
 
     /// Reads those of `partitions` into Lance's cache that no search has read yet.
@@ -147,14 +119,8 @@ impl Segment {
     /// # Errors
     /// Those of the store.
     pub async fn read_ahead(&self, query: &Query, partitions: &[u32]) -> Result<()> {
-        let Source::Lance(read_ahead) = &self.source else { return Ok(()) };
         let with_rows = partitions.iter().copied().filter(|id| self.partition_rows(*id) > 0);
-        read_ahead.read(&self.index, query, &with_rows.collect::<Vec<_>>()).await
-    }
-
-    /// Returns the number of rows in the ranked partitions at the positions `ranks`.
-    pub fn rows_in(&self, ranking: &Ranking, ranks: &Range<usize>) -> u64 {
-        ranking.at(ranks).iter().map(|id| self.partition_rows(*id)).sum()
+        self.read_ahead.read(&self.index, query, &with_rows.collect::<Vec<_>>()).await
     }
 
     /// Returns the nearest selected rows in the ranked partitions at the positions `ranks`: at most `query.k` rows, in
@@ -170,15 +136,9 @@ impl Segment {
         if ranking.partitions.is_empty() {
             return Ok(Vec::new());
         }
-        let read_ahead = match &self.source {
-            Source::Lance(read_ahead) => read_ahead,
-            Source::Joined(joined) => {
-                return joined.search(query, &ranking, selection.mask.as_ref()).await;
-            }
-        };
         let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
         let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
-        read_ahead.read(&index, &query, ranking.partitions.values()).await?;
+        self.read_ahead.read(&index, &query, ranking.partitions.values()).await?;
         let probe = |k: usize, filter: Arc<dyn PreFilter>| {
             let query = Query { k, ..query.clone() };
             probe(Arc::clone(&index), query, ranking.clone(), filter)
