@@ -172,11 +172,6 @@ impl Joined {
         &self.live
     }
 
-    /// Returns the number of rows that the segments hold in the partition `id`.
-    pub fn partition_rows(&self, id: u32) -> u64 {
-        self.segments.iter().map(|segment| segment.partition_rows(id)).sum()
-    }
-
     /// Returns the nearest selected rows in the ranked partitions at the positions `ranks`: at most `query.k` rows, in
     /// no particular order.
     pub async fn search(
@@ -186,7 +181,8 @@ impl Joined {
         ranks: Range<usize>,
         selection: &Selection,
     ) -> Result<Vec<Neighbor>> {
-        let ranking = ranking.with_rows(&ranks, |id| self.partition_rows(id) > 0);
+        let has_rows = |id| self.segments.iter().any(|segment| segment.partition_rows(id) > 0);
+        let ranking = ranking.with_rows(&ranks, has_rows);
         let filter: Arc<dyn PreFilter> = match &selection.mask {
             Some(mask) => Arc::new(Selected(Arc::clone(mask))),
             None => Arc::new(NoFilter),
@@ -194,11 +190,10 @@ impl Joined {
         let rotated = self.codes.rotate(&query)?;
         let (mut nearest, mut scratch) = (BinaryHeap::new(), QueryScratch::new());
         query.approx_mode = ApproxMode::Accurate;
-        for (at, partitions) in ranking.chunks(LISTS_AT_ONCE).enumerate() {
+        for (at, (ids, distances)) in ranking.chunks(LISTS_AT_ONCE).enumerate() {
             if at > 0 {
                 yield_now().await;
             }
-            let (ids, distances) = partitions;
             let lists = self.lists(&query, ids).await?;
             for (list, distance) in lists.iter().zip(distances) {
                 query.dist_q_c = *distance;
