@@ -10,7 +10,7 @@ use super::joined::{Joined, join_small};
 use super::segment::{Neighbor, Ranking, Segment};
 use crate::search::selection::Selection;
 
-/// Segments that are searched as one.
+/// One segment, or small ones that are joined.
 pub(crate) enum Group {
     One(Segment),
     Joined(Joined),

@@ -116,20 +116,24 @@ async fn open_segment(
     Ok(Segment { index, identity, live, is_flat, read_ahead })
 }
 
-/// Identifies a segment that covers the fragments `covered`, with those of its rows that are live. Lance draws random
-/// numbers for the names of segments and of deletion files, so versions that differ elsewhere give the same identity.
+/// Identifies a segment that covers the fragments `covered`, with those of its rows that are live: by the segment's name,
+/// and the fragments' data and deletion files. Lance draws random names for these, so two branches that make a fragment of
+/// the same number differ. Versions that differ in other fragments have the same identity.
 fn identity(table: &Table, segment: &IndexMetadata, covered: &RoaringBitmap) -> blake3::Hash {
     let mut hash = blake3::Hasher::new();
-    hash.update(segment.uuid.as_bytes());
+    let mut part = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    part(segment.uuid.as_bytes());
     let fragments = table.dataset().manifest().fragments.iter();
-    for fragment in fragments.filter(|it| u32::try_from(it.id).is_ok_and(|id| covered.contains(id)))
-    {
-        let deletions = fragment.deletion_file.as_ref().map(|file| (file.read_version, file.id));
-        hash.update(&fragment.id.to_le_bytes());
-        hash.update(&[u8::from(deletions.is_some())]);
-        let (version, file) = deletions.unwrap_or_default();
-        hash.update(&version.to_le_bytes());
-        hash.update(&file.to_le_bytes());
+    for fragment in fragments.filter(|fragment| covered.contains(fragment.id as u32)) {
+        part(&fragment.id.to_le_bytes());
+        part(&(fragment.files.len() as u64).to_le_bytes());
+        fragment.files.iter().for_each(|file| part(file.path.as_bytes()));
+        if let Some(deletions) = &fragment.deletion_file {
+            part(format!("{}-{}", deletions.read_version, deletions.id).as_bytes());
+        }
     }
     hash.finalize()
 }
