@@ -157,8 +157,8 @@ fn strays_max(index: VectorIndexKind) -> usize {
     if index == VectorIndexKind::IvfRq { 2 } else { 0 }
 }
 
-/// Returns what Lance finds by its plan. If `segments` of IVF_RQ were searched as one, their codes were compared
-/// accurately, and so Lance is told to.
+/// Returns what Lance finds by its plan: in its accurate mode if several `segments` of IVF_RQ were searched as one, which
+/// is done in that mode.
 async fn planned(
     table: &Table,
     dataset: &Dataset,

@@ -78,7 +78,7 @@ enum Codes {
 enum List {
     Product {
         storage: Box<ProductQuantizationStorage>,
-        /// What is subtracted from a query vector before it is compared.
+        /// The partition's centroid, if codes are of the differences from it.
         centroid: Option<ArrayRef>,
     },
     Rabit {

@@ -73,8 +73,8 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from the groups of its segments. `uncovered` are the live rows that no segment covers,
-    /// ascending, and `uncovered_ids` their stable row ids, if the table has them.
+    /// Makes an open index of `column` from the groups of its segments. `uncovered` are the live rows that no segment
+    /// covers, ascending, and `uncovered_ids` their stable row ids, if the table has them.
     pub fn new(
         column: &str,
         groups: Vec<Group>,
