@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use self::base_paths::{folder_in_table, place_of, with_canonical_bases};
-use self::fragment::file_identity;
+use self::fragment::{file_identity, hash_contents, hash_part};
 use self::index_info::IndexInfo;
 use self::part::Part;
 use crate::diagnose::caught::caught;
@@ -286,23 +286,12 @@ impl Table {
     /// unique.
     pub fn identity(&self) -> String {
         let mut hash = blake3::Hasher::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update(&(bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
         for field in &self.inner.dataset.schema().fields {
-            part(format!("{}:{}:{}", field.id, field.name, field.logical_type).as_bytes());
+            let column = format!("{}:{}:{}", field.id, field.name, field.logical_type);
+            hash_part(&mut hash, column.as_bytes());
         }
-        for fragment in &self.inner.fragments {
-            let metadata = fragment.metadata();
-            part(&metadata.id.to_le_bytes());
-            metadata.files.iter().for_each(|file| part(file.path.as_bytes()));
-            metadata.overlays.iter().for_each(|file| part(file.data_file.path.as_bytes()));
-            if let Some(deletions) = &metadata.deletion_file {
-                part(&deletions.read_version.to_le_bytes());
-                part(&deletions.id.to_le_bytes());
-            }
-        }
+        let fragments = self.inner.fragments.iter();
+        fragments.for_each(|fragment| hash_contents(&mut hash, fragment.metadata()));
         hash.finalize().to_hex()[..32].to_owned()
     }
 

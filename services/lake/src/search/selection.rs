@@ -19,6 +19,11 @@ pub(crate) struct Selection {
     pub share: f64,
 }
 
+impl Selection {
+    /// Selects all rows.
+    pub const ALL: Self = Self { mask: None, share: 1.0 };
+}
+
 /// The rows that pass a filter, in the form in which searches of one vector index take them.
 #[derive(Debug)]
 pub(crate) struct SelectedByIndex {

@@ -92,6 +92,24 @@ fn absent_from(fragment: &Fragment, place_of: impl Fn(&DataFile) -> String) -> S
     }
 }
 
+/// Adds what identifies the rows of `fragment` and their values to `hash`: its number, and its data, overlay and deletion
+/// files. Lance draws random names for these files, so two branches that make a fragment of the same number differ.
+pub(crate) fn hash_contents(hash: &mut blake3::Hasher, fragment: &Fragment) {
+    hash_part(hash, &fragment.id.to_le_bytes());
+    fragment.files.iter().for_each(|file| hash_part(hash, file.path.as_bytes()));
+    fragment.overlays.iter().for_each(|file| hash_part(hash, file.data_file.path.as_bytes()));
+    if let Some(deletions) = &fragment.deletion_file {
+        hash_part(hash, &deletions.read_version.to_le_bytes());
+        hash_part(hash, &deletions.id.to_le_bytes());
+    }
+}
+
+/// Adds `bytes` to `hash`, and their number, so that different lists of parts are never the same bytes.
+pub(crate) fn hash_part(hash: &mut blake3::Hasher, bytes: &[u8]) {
+    hash.update(&(bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+}
+
 fn collect_fields<'a>(field: &'a Field, into: &mut Vec<&'a Field>) {
     into.push(field);
     for child in &field.children {

@@ -22,6 +22,7 @@ mod lookups;
 mod narrowed;
 mod predicates;
 mod rows;
+mod small_segments;
 mod stale_rows;
 mod stores;
 mod tables;

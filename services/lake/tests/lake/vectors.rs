@@ -16,7 +16,6 @@ use lake::{
 use lance::index::DatasetIndexExt;
 use lance::index::vector::VectorIndexParams;
 use lance_index::IndexType;
-use lance_index::optimize::OptimizeOptions;
 use lance_linalg::distance::DistanceType;
 
 use crate::fixture::{
@@ -47,7 +46,7 @@ fn nearest(
     all
 }
 
-fn query(seed: usize, k: usize) -> VectorQuery {
+pub fn query(seed: usize, k: usize) -> VectorQuery {
     VectorQuery { vector: vector(1_000_000 + seed), k, ..Default::default() }
 }
 
@@ -293,76 +292,13 @@ async fn rows_added_after_the_index_was_built_are_found() {
     }
 }
 
-#[tokio::test]
-async fn a_segment_with_fewer_rows_than_partitions_is_searched_as_lance_does() {
-    for kind in [VectorIndexKind::IvfRq, VectorIndexKind::IvfPq] {
-        let place = TablePlace::new();
-        write(&place.uri(), &[rows(0, 400)], PLAIN).await;
-        let request = VectorIndex {
-            column: "vector".into(),
-            kind,
-            partitions: Some(8),
-            ..Default::default()
-        };
-        build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
-        let mut dataset = lance::Dataset::open(&place.uri()).await.unwrap();
-        let batch = rows(400, 402);
-        let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-        dataset.append(reader, None).await.unwrap();
-        dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
-        let table = lake().open(&place.uri()).await.unwrap();
-        let index = &table.indexes().await.unwrap()[0];
-        assert_eq!((index.segments.len(), index.rows_uncovered), (2, 0), "{kind}");
-        for (seed, nprobes) in (0..8).flat_map(|seed| [(seed, 1), (seed, 3), (seed, 8)]) {
-            // All rows of the partitions are wanted, so each search finds the same ones.
-            let query = VectorQuery { nprobes: Some(nprobes), ..query(seed, 402) };
-            let planned = table.planned_search(&query).await.unwrap();
-            let planned: HashSet<_> = planned.iter().map(|hit| hit.addr).collect();
-            assert!(planned.len() == 402 || nprobes < 8, "{kind}, nprobes {nprobes}");
-            assert_eq!(found(&table, &query).await, planned, "{kind}, nprobes {nprobes}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn rows_of_small_segments_are_found_in_the_versions_that_have_them() {
-    for kind in [PLAIN, STABLE_IDS] {
-        let place = TablePlace::new();
-        write(&place.uri(), &[rows(0, 400)], kind).await;
-        let request =
-            VectorIndex { column: "vector".into(), partitions: Some(8), ..Default::default() };
-        build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
-        let mut dataset = lance::Dataset::open(&place.uri()).await.unwrap();
-        for from in [400, 410] {
-            let batch = rows(from, from + 10);
-            let reader =
-                arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-            dataset.append(reader, None).await.unwrap();
-            dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
-        }
-        let all = VectorQuery { nprobes: Some(8), ..query(0, 1000) };
-        let lake = lake();
-        let before = lake.open(&place.uri()).await.unwrap();
-        let rows_before = found(&before, &all).await;
-        assert_eq!(rows_before.len(), 420, "{kind:?}");
-        // The versions have the index's segments, and their cache, in common. In the second fragment no row is left.
-        dataset.delete("id = 7 OR id = 415 OR (id >= 400 AND id < 410)").await.unwrap();
-        let after = before.newer().await.unwrap().unwrap();
-        let mut rows_left = rows_before.clone();
-        let is_left = |row: &RowAddr| {
-            ![(0, 7), (2, 5)].contains(&(row.fragment(), row.offset())) && row.fragment() != 1
-        };
-        rows_left.retain(is_left);
-        assert_eq!(rows_left.len(), 408, "{kind:?}");
-        assert_eq!(found(&after, &all).await, rows_left, "{kind:?}");
-        assert_eq!(found(&before, &all).await, rows_before, "{kind:?}");
-    }
-}
-
 async fn append_rows(uri: &str) {
-    let batch = rows(400, 450);
+    append(&mut lance::Dataset::open(uri).await.unwrap(), rows(400, 450)).await;
+}
+
+pub async fn append(dataset: &mut lance::Dataset, batch: RecordBatch) {
     let reader = arrow::array::RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-    lance::Dataset::open(uri).await.unwrap().append(reader, None).await.unwrap();
+    dataset.append(reader, None).await.unwrap();
 }
 
 #[tokio::test]
@@ -494,7 +430,7 @@ async fn filtered(place: &TablePlace, metric: DistanceType) -> (Table, VectorQue
     (table, query, live().filter(|id| id % 3 == 0).count())
 }
 
-async fn found(table: &Table, query: &VectorQuery) -> HashSet<RowAddr> {
+pub async fn found(table: &Table, query: &VectorQuery) -> HashSet<RowAddr> {
     let hits = search_vector(table, query).await.unwrap();
     let rows: HashSet<_> = hits.iter().map(|hit| hit.addr).collect();
     assert_eq!(rows.len(), hits.len(), "each row is found once");

@@ -51,7 +51,8 @@ impl Group {
     pub fn live(&self) -> &Selection {
         match self {
             Self::One(segment) => &segment.live,
-            Self::Joined(joined) => joined.live(),
+            // Its lists have live rows only.
+            Self::Joined(_) => &Selection::ALL,
         }
     }
 

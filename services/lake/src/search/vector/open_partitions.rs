@@ -25,6 +25,7 @@ use crate::search::plan_reason::PlanReason;
 use crate::search::row_addresses::RowAddresses;
 use crate::search::selection::Selection;
 use crate::table::Table;
+use crate::table::fragment::{hash_contents, hash_part};
 use crate::table::index_info::IndexInfo;
 
 /// The format versions of vector indexes that are read directly: 0 (written by early versions of Lance), 1 (all kinds)
@@ -116,25 +117,14 @@ async fn open_segment(
     Ok(Segment { index, identity, live, is_flat, read_ahead })
 }
 
-/// Identifies a segment that covers the fragments `covered`, with those of its rows that are live: by the segment's name,
-/// and the fragments' data and deletion files. Lance draws random names for these, so two branches that make a fragment of
-/// the same number differ. Versions that differ in other fragments have the same identity.
+/// Identifies a segment that covers the fragments `covered`, with those of its rows that are live, by the segment's name
+/// and the contents of the fragments. Versions that differ in other fragments have the same identity.
 fn identity(table: &Table, segment: &IndexMetadata, covered: &RoaringBitmap) -> blake3::Hash {
     let mut hash = blake3::Hasher::new();
-    let mut part = |bytes: &[u8]| {
-        hash.update(&(bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    part(segment.uuid.as_bytes());
+    hash_part(&mut hash, segment.uuid.as_bytes());
     let fragments = table.dataset().manifest().fragments.iter();
-    for fragment in fragments.filter(|fragment| covered.contains(fragment.id as u32)) {
-        part(&fragment.id.to_le_bytes());
-        part(&(fragment.files.len() as u64).to_le_bytes());
-        fragment.files.iter().for_each(|file| part(file.path.as_bytes()));
-        if let Some(deletions) = &fragment.deletion_file {
-            part(format!("{}-{}", deletions.read_version, deletions.id).as_bytes());
-        }
-    }
+    let fragments = fragments.filter(|fragment| covered.contains(fragment.id as u32));
+    fragments.for_each(|fragment| hash_contents(&mut hash, fragment));
     hash.finalize()
 }
 
