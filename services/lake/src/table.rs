@@ -545,6 +545,14 @@ impl Table {
         self.position(id).map(|at| &self.inner.fragments[at])
     }
 
+    /// Those of the fragments `ids` that the version has, as Lance's type.
+    pub(crate) fn file_fragments(
+        &self,
+        ids: impl Iterator<Item = u32>,
+    ) -> impl Iterator<Item = &FileFragment> {
+        ids.filter_map(|id| self.file_fragment(id).ok())
+    }
+
     /// Awaits Lance's `work` on this table. Errors: Lance's, converted, and `Corrupt` if it panics.
     pub(crate) async fn caught<T>(
         &self,

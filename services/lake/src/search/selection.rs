@@ -39,9 +39,10 @@ pub(crate) struct SelectedByIndex {
 }
 
 impl SelectedByIndex {
-    /// Returns the bytes of memory that the selection takes. Masks that are shared with the allow-list count too.
-    pub fn bytes(&self) -> usize {
+    /// Returns the bytes of memory that the selection takes, besides the mask of the allow-list that it was made of.
+    pub fn bytes(&self, of_list: &Arc<RowAddrMask>) -> usize {
         let masks = self.groups.iter().filter_map(|group| group.mask.as_ref());
+        let masks = masks.filter(|mask| !Arc::ptr_eq(mask, of_list));
         let rows = self.uncovered.len() + self.all.as_ref().map_or(0, |all| all.len());
         masks.map(|mask| mask.deep_size_of()).sum::<usize>() + rows * size_of::<RowAddr>()
     }

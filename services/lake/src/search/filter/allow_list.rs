@@ -104,7 +104,8 @@ impl AllowList {
 
     /// Returns the memory that the list takes, in bytes, including `of_columns` and `addresses`.
     pub fn bytes(&self) -> usize {
-        let of_columns = self.of_columns.iter().filter_map(OnceLock::get).map(|it| it.bytes());
+        let of_columns = self.of_columns.iter().filter_map(OnceLock::get);
+        let of_columns = of_columns.map(|it| it.bytes(&self.mask));
         let addresses = self.addresses.get().map_or(0, |rows| size_of_val(rows.as_ref()));
         let of_columns = of_columns.sum::<usize>() + size_of_val(self.of_columns.as_slice());
         self.bytes + of_columns + addresses

@@ -63,6 +63,14 @@ struct Known {
     checked: OnceCell<Option<Arc<CheckedFilter>>>,
 }
 
+impl Known {
+    /// Returns the same without the list. That a search has had the list made stays known, so that no other search has
+    /// it made in the background again.
+    fn without_list(&self) -> Slot {
+        Arc::new(Self { list: OnceCell::new(), checked: self.checked.clone() })
+    }
+}
+
 type Slot = Arc<Known>;
 
 /// The allow-lists of all tables. The lists that were used least are dropped first.
@@ -119,11 +127,8 @@ impl AllowLists {
         match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
                 let is_kept = self.has_room_for(&list);
-                // Without room, the list is dropped, but `checked` stays: it records that a search had the list made,
-                // so that no other search has it made in the background again.
-                let checked = slot.checked.clone();
-                let without_list = || Arc::new(Known { list: OnceCell::new(), checked });
-                self.replace(&key, &slot, if is_kept { Arc::clone(&slot) } else { without_list() });
+                let new = if is_kept { Arc::clone(&slot) } else { slot.without_list() };
+                self.replace(&key, &slot, new);
                 Ok(Some(list))
             }
             Err(None) => Ok(None),
@@ -172,11 +177,14 @@ impl AllowLists {
         }
     }
 
-    /// Counts the memory of a list anew. The memory grows when a search sets the list's `of_columns`.
+    /// Counts the memory of a list anew. The memory grows when a search sets the list's `of_columns`. A list that then
+    /// exceeds the bound is dropped: kept, it would displace all other lists first.
     pub fn weigh(&self, table: u64, listed: impl Into<Listed>) {
         let key = (table, listed.into());
         if let Some(slot) = self.lists.get(&key) {
-            self.lists.insert(key, slot);
+            let bytes = slot.list.get().map_or(0, |list| list.bytes() as u64);
+            self.lists
+                .insert(key, if bytes <= self.bytes_max { slot } else { slot.without_list() });
         }
     }
 

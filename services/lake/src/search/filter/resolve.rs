@@ -310,7 +310,7 @@ impl Table {
     ) -> lance::Result<RowAddrTreeMap> {
         let dataset = self.dataset();
         let is_stable = dataset.manifest().uses_stable_row_ids();
-        let of_fragment = async |fragment: FileFragment| {
+        let of_fragment = async |fragment: &FileFragment| {
             let (id, deleted) = (fragment.id() as u32, fragment.get_deletion_vector().await?);
             if is_stable {
                 let ids = load_row_id_sequence(dataset, fragment.metadata()).await?;
@@ -329,9 +329,8 @@ impl Table {
             live.insert_bitmap(id, offsets);
             Ok::<_, Error>(live)
         };
-        let all = dataset.get_fragments().into_iter();
-        let wanted = all.filter(|fragment| fragments.contains(fragment.id() as u32));
-        let mut loaded = stream::iter(wanted).map(of_fragment).buffered(FRAGMENTS_LOADING_MAX);
+        let wanted: Vec<_> = self.file_fragments(fragments.iter()).map(of_fragment).collect();
+        let mut loaded = stream::iter(wanted).buffered(FRAGMENTS_LOADING_MAX);
         let mut live = RowAddrTreeMap::new();
         while let Some(of_fragment) = loaded.try_next().await? {
             live |= of_fragment;

@@ -81,7 +81,11 @@ impl Table {
         fragments: &[u32],
     ) -> Result<std::result::Result<RecordBatch, PlanReason>> {
         let key = Key { table: self.whole_id(), column: self.column_position(column)? };
-        let read = || read(self.dataset(), self.column_path(column), fragments).boxed();
+        let fragments = self.file_fragments(fragments.iter().copied());
+        let read = || {
+            let fragments = fragments.map(|fragment| fragment.metadata().clone()).collect();
+            read(self.dataset(), self.column_path(column), fragments).boxed()
+        };
         let get = self.index_cache().get_or_insert_with_key(key, read);
         let text = self.on_own_runtime(self.caught(get).boxed()).await?;
         Ok(match text.as_ref() {
@@ -92,11 +96,13 @@ impl Table {
 }
 
 /// Reads the column at `path` of the live rows of `fragments`.
-async fn read(dataset: &Dataset, path: String, fragments: &[u32]) -> lance_core::Result<FreshText> {
-    let is_read = |fragment: &&Fragment| fragments.contains(&(fragment.id as u32));
-    let read = dataset.fragments().iter().filter(is_read).cloned().collect();
+async fn read(
+    dataset: &Dataset,
+    path: String,
+    fragments: Vec<Fragment>,
+) -> lance_core::Result<FreshText> {
     let mut scanner = dataset.scan();
-    scanner.with_fragments(read).project(&[&path])?.with_row_id();
+    scanner.with_fragments(fragments).project(&[&path])?.with_row_id();
     scanner.batch_size(BATCH_ROWS).batch_size_bytes(BATCH_BYTES);
     let mut stream = scanner.try_into_stream().await?;
     let (mut batches, mut bytes) = (Vec::new(), 0);

@@ -89,7 +89,7 @@ impl CandidateSearch {
         };
         let probes = Probes { nprobes: probed, nprobes_max: probed, ef: None };
         let selected = self.selected.as_deref();
-        let hits = partitions.search_once(vector, depth, distances, probes, selected).await?;
+        let hits = partitions.search(vector, depth, distances, probes, selected).await?;
         Ok(Candidates { hits, partitions: partitions.partitions(probed) })
     }
 

@@ -16,9 +16,11 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, RecordBatch, UInt32Array,
+};
 use arrow::compute::kernels::numeric::sub;
-use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::compute::{concat_batches, filter_record_batch, take};
 use arrow::datatypes::{FieldRef, Fields, Schema, UInt8Type};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
@@ -231,11 +233,10 @@ impl Joined {
             let ids: Vec<u32> = missing.iter().map(|(_, id)| *id).collect();
             try_join_all(self.segments.iter().map(|segment| segment.read_ahead(query, &ids)))
                 .await?;
-            let made = missing.into_iter().map(async |(at, id)| {
+            for (at, id) in missing {
+                // To make a list takes longer than to search one.
+                yield_now().await;
                 let list = self.cache.get_or_insert_with_key(key(id), || self.list(id)).await?;
-                Ok::<_, Error>((at, list))
-            });
-            for (at, list) in try_join_all(made).await? {
                 lists[at] = Some(list);
             }
         }
@@ -351,8 +352,12 @@ impl Codes {
                     false,
                     None,
                 )?;
-                let centroid =
-                    ProductQuantizer::use_residual(metric).then(|| centroids.value(id as usize));
+                // A copy: a slice would keep the centroids of all partitions in memory.
+                let centroid = || {
+                    let one = take(centroids, &UInt32Array::from(vec![id]), None)?;
+                    Ok::<_, Error>(one.as_fixed_size_list().value(0))
+                };
+                let centroid = ProductQuantizer::use_residual(metric).then(centroid).transpose()?;
                 Ok(List::Product { storage: Box::new(storage), centroid })
             }
             Self::Rabit(codes) => {

@@ -68,11 +68,11 @@ pub(crate) async fn open_partitions(
         } else {
             None
         };
-        Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
+        let (segments, addresses) = (try_join_all(open).await?, RowAddresses::load(dataset).await?);
+        let groups = Group::all(segments, table.index_cache());
+        Ok(Partitions::new(column, groups, addresses, uncovered, ids))
     };
-    let (segments, addresses, ids) = table.caught(open).await?;
-    let groups = Group::all(segments, table.index_cache());
-    Ok(Ok(Partitions::new(column, groups, addresses, uncovered, ids)))
+    table.caught(open).await.map(Ok)
 }
 
 /// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many
@@ -103,8 +103,7 @@ async fn open_segment(
     let open = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector);
     let index = beside(open, table.read_file_ends(segment)).await?;
     let covered = segment.fragment_bitmap.clone().unwrap_or_default();
-    let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
-    let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();
+    let live_rows = table.live_rows_of(covered.iter());
     let mask = match may_have_other_rows(table, &covered) {
         true => Some(Arc::new(RowAddrMask::from_allowed(table.live_ids(&covered).await?))),
         false => None,
@@ -122,9 +121,8 @@ async fn open_segment(
 fn identity(table: &Table, segment: &IndexMetadata, covered: &RoaringBitmap) -> blake3::Hash {
     let mut hash = blake3::Hasher::new();
     hash_part(&mut hash, segment.uuid.as_bytes());
-    let fragments = table.dataset().manifest().fragments.iter();
-    let fragments = fragments.filter(|fragment| covered.contains(fragment.id as u32));
-    fragments.for_each(|fragment| hash_contents(&mut hash, fragment));
+    let fragments = table.file_fragments(covered.iter());
+    fragments.for_each(|fragment| hash_contents(&mut hash, fragment.metadata()));
     hash.finalize()
 }
 

@@ -201,21 +201,6 @@ impl Partitions {
         self.hits(&found)
     }
 
-    /// Like [`search`](Self::search), but searches no further partitions if fewer than `k` rows are found.
-    pub async fn search_once(
-        &self,
-        vector: ArrayRef,
-        k: usize,
-        distances: (Option<f32>, Option<f32>),
-        Probes { nprobes, ef, .. }: Probes,
-        selected: Option<&SelectedByIndex>,
-    ) -> Result<Vec<DistanceHit>> {
-        let wanted = self.wanted(vector, k, distances, ef)?;
-        let rankings = self.rank(&wanted, nprobes)?;
-        let found = self.probe(&wanted, &rankings, 0..nprobes.max(1), selected).await?;
-        self.hits(&found)
-    }
-
     /// The number of partitions of the largest segment.
     pub fn partitions_max(&self) -> usize {
         self.groups.iter().map(|it| it.first().index.total_partitions()).max().unwrap_or(0)
