@@ -47,7 +47,7 @@ where
 
 /// Returns the status for a message that can't be decoded. It blames the sender, where tonic's codec would blame the
 /// receiver with INTERNAL.
-fn undecodable(error: &prost::DecodeError) -> Status {
+pub(crate) fn undecodable(error: &prost::DecodeError) -> Status {
     Fault::new(Reason::BadProtocol, format!("a message can't be decoded: {error}")).into()
 }
 

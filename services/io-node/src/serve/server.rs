@@ -14,16 +14,15 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use peers::PROOF_HEADER;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
-use tonic::codec::Codec as _;
 use tonic::codegen::Service;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 use traffic::IsCounted;
 use wire::fetch::fetch_service_server::FetchServiceServer;
-use wire::fetch::{FetchRequest, FetchResponse};
 use wire::{
-    Codec, DESCRIBE_PATH, FETCH_PATH, MESSAGE_BYTES_MAX, RELEASE_PATH, REQUEST_BYTES_MAX, WARM_PATH,
+    DESCRIBE_PATH, FETCH_PATH, FetchRequestDecoder, MESSAGE_BYTES_MAX, RELEASE_PATH,
+    REQUEST_BYTES_MAX, WARM_PATH,
 };
 
 use super::other_calls::OtherCalls;
@@ -78,7 +77,7 @@ impl FetchServer {
         else {
             return Status::internal("a stream without its connection").into_http();
         };
-        let decoder = Codec::<FetchResponse, FetchRequest>::default().decoder();
+        let decoder = FetchRequestDecoder::default();
         let body = request.into_body();
         let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
         let stopping = self.stopping.clone();
