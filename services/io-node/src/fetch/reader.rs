@@ -19,6 +19,7 @@ mod queue;
 mod timeouts;
 
 use std::cell::{Cell, RefCell};
+use std::mem::take;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::{RamTier, SectorName};
 use super::requests::Requests;
 use crate::cache::FillHandle;
-use crate::extent::{Directory, ExtentNo};
+use crate::drive::ExtentError;
+use crate::extent::{Directory, Extent, ExtentNo};
 use crate::shard::{CoreHistograms, CoreStats, DriveCounts, RequestNo};
 
 /// Consecutive bytes of one row, within one read.
@@ -69,6 +71,8 @@ struct InFlight {
     is_bound: bool,
     /// The pieces that the read serves. Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,
+    /// The extents of the pieces that an abandoned read served, so that they can be reported if it fails in the end.
+    abandoned: Vec<Arc<Extent>>,
 }
 
 /// When a read was submitted and ended, and its duration. Reads that were submitted together and whose completions were
@@ -332,13 +336,14 @@ impl Reader {
                 is_suspect: false,
                 is_bound,
                 wants,
+                abandoned: Vec::new(),
             };
             let tag = table.free.pop().unwrap_or_else(|| {
                 table.entries.push(of(Vec::new()));
                 table.entries.len() as u32 - 1
             });
             let entry = &mut table.entries[tag as usize];
-            *entry = of(std::mem::take(&mut entry.wants));
+            *entry = of(take(&mut entry.wants));
             entry.wants.extend_from_slice(wants);
             let mut started = self.started.borrow_mut();
             wants.iter().for_each(|want| started.add(drive, want.first, tag));
@@ -407,10 +412,10 @@ impl Reader {
         if !self.waiting.borrow().is_empty() {
             self.wake();
         }
-        let (drive, first, since, is_bound, mut wants) = {
+        let (drive, first, since, is_bound, mut wants, abandoned) = {
             let entry = &mut self.in_flight.borrow_mut().entries[tag];
-            let wants = std::mem::take(&mut entry.wants);
-            (entry.drive, entry.first, entry.since, entry.is_bound, wants)
+            let (wants, abandoned) = (take(&mut entry.wants), take(&mut entry.abandoned));
+            (entry.drive, entry.first, entry.since, entry.is_bound, wants, abandoned)
         };
         if is_bound {
             self.depth.borrow_mut().ended(since, at);
@@ -423,7 +428,11 @@ impl Reader {
             Ok(bytes) => deliver(core, first, bytes, &wants, ended),
             Err(error) => {
                 core.stats.bad_sectors.add(1);
-                mark_undelivered(core, &wants, Some(error.into()), ended);
+                let trouble = ExtentError::from(error);
+                if trouble.means_bad_data() {
+                    abandoned.iter().for_each(|extent| core.fills.bad_extent(extent, trouble));
+                }
+                mark_undelivered(core, &wants, Some(trouble), ended);
             }
         }
         wants.clear();

@@ -90,13 +90,14 @@ pub(super) fn mark_piece_undelivered(
     trouble: Option<ExtentError>,
     ended: &mut Vec<RequestNo>,
 ) {
+    let mut requests = core.requests.borrow_mut();
+    // Once the request has ended, another extent may have the number of the piece's.
+    let Some(request) = requests.get_mut(piece.request) else { return };
     if let Some(trouble) = trouble.filter(ExtentError::means_bad_data)
         && let Some(extent) = core.directory.borrow().extent(piece.extent)
     {
         core.fills.bad_extent(extent, trouble);
     }
-    let mut requests = core.requests.borrow_mut();
-    let Some(request) = requests.get_mut(piece.request) else { return };
     request.undelivered[usize::from(piece.part)].insert(piece.position);
     request.pieces_left -= 1;
     if request.pieces_left == 0 {

@@ -1,11 +1,14 @@
 //! Abandons reads that a drive does not answer in time, and stops reading drives that hang.
 
+use std::mem::{replace, take};
+use std::sync::Arc;
 use std::time::Duration;
 
 use address::DriveNo;
 use tokio::time::Instant;
 
-use super::{ReadContext, Reader, mark_piece_undelivered, mark_undelivered};
+use super::{Piece, ReadContext, Reader, Want, mark_piece_undelivered, mark_undelivered};
+use crate::extent::Extent;
 use crate::shard::RequestNo;
 
 /// A drive gets no more reads once its abandoned reads occupy more than one slot in this many. Until one of them is
@@ -13,8 +16,9 @@ use crate::shard::RequestNo;
 const STUCK_PART: u32 = 8;
 
 impl Reader {
-    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer
-    /// is discarded. The slot stays occupied until the drive answers. Returns the requests that have no pieces left.
+    /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the bytes of the drive's
+    /// late answer are discarded. If that is an error, the extents are reported like those of other reads: a bad sector
+    /// may keep a drive busy for longer than the limit at each attempt. The slot stays occupied until the drive answers. Returns the requests that have no pieces left.
     ///
     /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
     /// for a pause of the drive.
@@ -28,9 +32,11 @@ impl Reader {
         for entry in &mut self.in_flight.borrow_mut().entries {
             if !entry.wants.is_empty()
                 && now - entry.since >= limit
-                && std::mem::replace(&mut entry.is_suspect, true)
+                && replace(&mut entry.is_suspect, true)
             {
-                late.push(std::mem::take(&mut entry.wants));
+                let wants = take(&mut entry.wants);
+                entry.abandoned = extents_of(core, &wants);
+                late.push(wants);
                 drives.push(entry.drive);
             }
         }
@@ -56,7 +62,7 @@ impl Reader {
         }
         if all_stuck {
             // No slot becomes free before a drive answers, so the waiting pieces come from the table too.
-            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            let waiting = take(&mut *self.waiting.borrow_mut());
             waiting
                 .into_pieces()
                 .for_each(|piece| mark_piece_undelivered(core, piece, None, &mut ended));
@@ -74,4 +80,19 @@ impl Reader {
         let stuck = self.stuck.borrow();
         stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_PART)
     }
+}
+
+/// Returns the extents of those pieces whose requests have not ended. Once a request has ended, another extent may have
+/// the number of its piece's.
+fn extents_of(core: &ReadContext<'_>, wants: &[Want<Piece>]) -> Vec<Arc<Extent>> {
+    let (mut requests, directory) = (core.requests.borrow_mut(), core.directory.borrow());
+    let pieces = wants.iter().map(|want| want.piece);
+    let pieces = pieces.filter(|piece| requests.get_mut(piece.request).is_some());
+    let mut extents: Vec<Arc<Extent>> = Vec::new();
+    for extent in pieces.filter_map(|piece| directory.extent(piece.extent)) {
+        if !extents.iter().any(|known| Arc::ptr_eq(known, extent)) {
+            extents.push(Arc::clone(extent));
+        }
+    }
+    extents
 }
