@@ -530,14 +530,15 @@ impl TableRequest<'_> {
         check_id(named.id, &of_path)?;
         let wanted = named.version.unwrap_or(0);
         let asked = AskedVersion { table: self.name, branch, version: wanted };
-        let mut open = self.authorized(asked, call).await?;
         let catalog = &state.shared.catalog;
+        let looked_at = catalog.looked_at(asked).await;
+        let mut open = self.authorized(asked, call).await?;
         if named.version == Some(0) {
             // Versions begin with 1; within this crate, 0 stands for the latest one.
             let (uri, latest) = (open.table.uri().to_owned(), open.version());
             return Err(LakeError::VersionNotFound { uri, version: 0, latest }.into());
         }
-        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.looked_at(&open).await) {
+        if wanted == 0 && self.freshness.is_behind(open.version(), looked_at) {
             let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
             open = self.authorized(asked, call).await?;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use humantime::format_rfc3339_micros;
 use lake::{ID_DELIMITER, LakeError, Table, TagInfo, TypeNames, VersionInfo, schema_json};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, json as answer};
 use super::page::Page;
@@ -21,6 +21,9 @@ const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 
 /// Maximum number of versions in a page for Namespace clients, as over gRPC. The manifest of each version is read.
 const VERSIONS_MAX: usize = 1000;
+
+/// The memory that a version takes in a list, in bytes: its numbers by name, and its place in the answer's text.
+const VERSION_BYTES: usize = 2 << 10;
 
 /// The number of versions whose manifests are read with one permit, which takes a second over a far store.
 const VERSIONS_AT_ONCE: usize = 256;
@@ -107,7 +110,7 @@ pub async fn versions(
     open: &Arc<OpenTable>,
     dialect: Dialect,
     page: Page,
-    call: &Call,
+    call: &mut Call,
 ) -> Result<(Answer, Option<u64>)> {
     let page = match dialect {
         Dialect::LanceDb => page,
@@ -117,6 +120,7 @@ pub async fn versions(
     let versions = of_table(state, open, call, list).await?;
     let latest = versions.iter().copied().max();
     let (versions, next) = page.of(versions, |it| *it)?;
+    call.hold_rows(versions.len() * VERSION_BYTES)?;
     let mut described: Vec<Value> = Vec::with_capacity(versions.len());
     // Other requests may have the permit after each part, because a list of many versions takes minutes.
     for part in versions.chunks(VERSIONS_AT_ONCE) {
@@ -125,7 +129,10 @@ pub async fn versions(
         let infos = of_table(state, open, call, describe).await?;
         described.extend(infos.into_iter().map(|it| version_json(it, dialect)));
     }
-    Ok((answer(json!({ "versions": described, "page_token": next }))?, latest))
+    let mut list = Map::new();
+    list.insert("versions".into(), described.into());
+    list.insert("page_token".into(), next.into());
+    Ok((answer(Value::Object(list))?, latest))
 }
 
 /// Describes the version that the call names, or the latest one.

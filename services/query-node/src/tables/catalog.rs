@@ -403,10 +403,11 @@ impl Catalog {
         current.chain(self.versions.iter().map(|(_, version)| version)).collect()
     }
 
-    /// Returns when the latest version of an open table, or of its branch, was last looked for with success; 1970 if it
-    /// never was, or the table is unknown.
-    pub async fn looked_at(&self, open: &OpenTable) -> SystemTime {
-        let entry = self.entry(&open.name, open.table.branch()).await;
+    /// Returns when the latest version of a table or branch was last looked for with success; 1970 if it never was, or
+    /// the table is unknown. A version that is opened after this call is not older than the one that was found then.
+    pub async fn looked_at(&self, asked: AskedVersion<'_>) -> SystemTime {
+        let Ok(branch) = asked.branch() else { return SystemTime::UNIX_EPOCH };
+        let entry = self.entry(asked.table, branch.as_ref()).await;
         entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| looked_at(&entry))
     }
 
@@ -455,6 +456,7 @@ impl Catalog {
     ) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let weight_before = branches::weight(entry);
+        let is_open = entry.state().current.is_some();
         let outcome = self.follow_latest(entry).await;
         if let Some(key) = &key {
             match &outcome {
@@ -467,7 +469,10 @@ impl Catalog {
         }
         *failed = outcome.as_ref().err().map(FailedAttempt::ended_now);
         outcome?;
-        entry.looked_at.store(began.as_micros() as u64, Ordering::Release);
+        // A table that was not open may have been opened by a request that looked before this began.
+        if is_open {
+            entry.looked_at.store(began.as_micros() as u64, Ordering::Release);
+        }
         Ok(())
     }
 
