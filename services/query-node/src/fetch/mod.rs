@@ -8,6 +8,7 @@
 //!        └─► join.rs: rows in the request's order; cost.rs: what the fetch cost
 //!
 //! readable.rs  a fetch like rows.rs, of which the rows that can be read are returned if others can't
+//! parts.rs     the parts of a fetch whose rows may be too large to be in memory at once
 //! open_ahead.rs   the I/O nodes open a version while its rows are searched for
 //! ```
 //!
@@ -21,6 +22,7 @@ mod cost;
 mod filter;
 mod join;
 mod open_ahead;
+mod parts;
 mod plan;
 mod predicate_filter;
 mod readable;
@@ -35,6 +37,7 @@ pub use cost::Cost;
 pub use filter::filter_rows;
 pub use join::present;
 pub use open_ahead::open_ahead;
+pub use parts::{FetchParts, rows_likely};
 pub use predicate_filter::PredicateFilter;
 pub use readable::{UnreadRows, fetch_readable};
 pub use rerank::{SCORED_AT_ONCE, Scoring, score_rows};

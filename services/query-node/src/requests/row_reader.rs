@@ -9,7 +9,7 @@ use wire::memory_of;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::fetch::{fetch_rows, present};
+use crate::fetch::{fetch_rows, present, rows_likely};
 use crate::request_context::RequestContext;
 use crate::stages::finish;
 use crate::state::ShardState;
@@ -19,17 +19,9 @@ use crate::tables::{Measure, OpenTable, Projection};
 /// wait while the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The number of rows in the first piece if rows have no fixed size, and the table's data files do not tell that they
-/// are small. The size of these rows determines how many rows the next piece has. Rows of up to 16 KiB on average fit
-/// into [`PIECE_BYTES`].
-const ROWS_FIRST: usize = 256;
-
 /// The maximum number of rows in the first piece if rows have no fixed size. Rows that no I/O node has are read from
 /// the table piece by piece, so a further piece would take as long as the first.
 const ROWS_FIRST_MAX: usize = 1024;
-
-/// The factor by which rows are assumed to be larger than their share of the data files, which may be compressed.
-const COMPRESSION: usize = 4;
 
 /// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding by
 /// default, so other requests get credit too.
@@ -120,9 +112,7 @@ impl RowReader {
 /// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data
 /// files has `file_row_bytes` bytes; `None` if that is not known.
 fn rows_first(file_row_bytes: Option<u64>) -> usize {
-    let Some(bytes) = file_row_bytes else { return ROWS_FIRST };
-    let row_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(COMPRESSION);
-    rows_of_piece(row_bytes).clamp(ROWS_FIRST, ROWS_FIRST_MAX)
+    rows_likely(file_row_bytes, PIECE_BYTES).min(ROWS_FIRST_MAX)
 }
 
 /// Returns the number of rows of a piece if the columns of a row have `row_bytes` bytes. Each row also has an address.
@@ -140,11 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_piece_has_more_rows_if_the_files_tell_that_they_are_small() {
-        assert_eq!(rows_first(None), 256);
+    fn the_first_piece_has_as_many_rows_as_the_files_allow() {
+        assert_eq!(rows_first(None), 16);
         assert_eq!(rows_first(Some(54)), 1024);
         assert_eq!(rows_first(Some(2 << 10)), 512);
-        assert_eq!(rows_first(Some(1 << 20)), 256);
-        assert_eq!(rows_first(Some(u64::MAX)), 256);
+        assert_eq!(rows_first(Some(1 << 17)), 8);
+        assert_eq!(rows_first(Some(1 << 20)), 1);
+        assert_eq!(rows_first(Some(u64::MAX)), 1);
     }
 }

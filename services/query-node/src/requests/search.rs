@@ -20,7 +20,8 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::fetch::{
-    Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
+    FetchParts, Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present,
+    score_rows,
 };
 use crate::request_context::RequestContext;
 use crate::requests::by_key::find_rows;
@@ -380,23 +381,28 @@ async fn answer(
     call: &mut Call,
 ) -> Result<RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
-    let fetched = match projection.columns.as_slice() {
-        // The index and the I/O nodes have already left out deleted rows.
-        [] if !open.hides_rows() => Fetched::of_no_columns(addrs.len())?,
-        _ => {
-            call.hold_rows(projection.bytes_of(addrs.len()))?;
-            fetch_rows(state, open, &addrs, projection, call.context).await?
-        }
-    };
-    call.hold_rows(memory_of(fetched.rows.columns()))?;
-    call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
-    let there = present(winners.len(), &fetched.missing).map(|at| winners[at]);
+    let mut parts = FetchParts::new(&addrs, projection, open.file_row_bytes);
+    while let Some(part) = parts.next() {
+        let fetched = match projection.columns.as_slice() {
+            // The index and the I/O nodes have already left out deleted rows.
+            [] if !open.hides_rows() => Fetched::of_no_columns(part.len())?,
+            _ => {
+                call.hold_rows(parts.bytes() + projection.bytes_of(part.len()))?;
+                fetch_rows(state, open, part, projection, call.context).await?
+            }
+        };
+        let cost = parts.add(fetched);
+        call.hold_rows(parts.bytes())?;
+        call.io_stage(Stage::Fetch, part.len(), cost);
+    }
+    let (rows, missing) = parts.finish()?;
+    let there = present(winners.len(), &missing).map(|at| winners[at]);
     let (addrs, mut numbers): (Vec<u64>, Vec<f32>) =
         there.map(|(addr, number)| (addr.to_u64(), number)).unzip();
     if measure == Measure::Distance {
         numbers.iter_mut().for_each(|number| *number = at_least_0(*number));
     }
-    let rows = finish(&fetched.rows, projection, measure, addrs, numbers)?;
+    let rows = finish(&rows, projection, measure, addrs, numbers)?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     Ok(rows)
 }

@@ -12,14 +12,13 @@ use arrow_cast::display::array_value_to_string;
 use futures::FutureExt;
 use key_proof::{DistinctRows, FoundRows, Rounds};
 use spelling::counted;
-use wire::memory_of;
 
 use super::extra_rows::{ExtraRows, extra_rows};
 use crate::call::Call;
 use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::fetch::{Cost, Fetched, UnreadRows, fetch_readable, fetch_rows, open_ahead};
+use crate::fetch::{Cost, FetchParts, UnreadRows, fetch_readable, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
@@ -211,26 +210,31 @@ async fn fetch_tries(
     held: &mut usize,
 ) -> Result<(RecordBatch, Vec<u32>)> {
     let distinct = DistinctRows::of(tries);
-    let count = distinct.addrs().len();
-    callers.hold_rows(*held + columns.bytes_of(count))?;
-    let mut rows_read = count;
-    let Fetched { rows, missing, cost } = match callers.unread_keys() {
-        None => fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?,
-        Some(unread_keys) => {
-            let fetched = fetch_readable(state, keys.open, distinct.addrs(), columns, context);
-            let (fetched, unread) = fetched.boxed().await?;
-            if let Some(unread) = unread {
-                rows_read -= unread.addrs.len();
-                unread_keys.add(tries, unread);
+    let mut parts = FetchParts::new(distinct.addrs(), columns, keys.open.file_row_bytes);
+    while let Some(addrs) = parts.next() {
+        callers.hold_rows(*held + parts.bytes() + columns.bytes_of(addrs.len()))?;
+        let mut rows_read = addrs.len();
+        let fetched = match callers.unread_keys() {
+            None => fetch_rows(state, keys.open, addrs, columns, context).await?,
+            Some(unread_keys) => {
+                let fetched = fetch_readable(state, keys.open, addrs, columns, context);
+                let (fetched, unread) = fetched.boxed().await?;
+                if let Some(unread) = unread {
+                    rows_read -= unread.addrs.len();
+                    unread_keys.add(tries, unread);
+                }
+                fetched
             }
-            fetched
-        }
-    };
+        };
+        let cost = parts.add(fetched);
+        callers.fetched(rows_read, cost);
+    }
+    let bytes = parts.bytes();
+    callers.hold_rows(held.saturating_add(bytes))?;
+    let (rows, missing) = parts.finish()?;
     let of_tries = distinct.rows_of_tries(missing);
-    let repeated = of_tries.bytes(&rows);
-    *held = held.saturating_add(memory_of(rows.columns())).saturating_add(repeated);
+    *held = held.saturating_add(bytes).saturating_add(of_tries.bytes(&rows));
     callers.hold_rows(*held)?;
-    callers.fetched(rows_read, cost);
     Ok(of_tries.repeat(rows)?)
 }
 
