@@ -38,6 +38,18 @@ impl FittedCurves {
         &self.curves
     }
 
+    /// Returns whether the curve of `column` was chosen already. To choose it opens the column's vector index.
+    pub fn is_chosen(&self, column: &str) -> bool {
+        self.chosen(&self.curves.known(), column).is_some()
+    }
+
+    fn chosen(&self, known: &Arc<Vec<Arc<Curve>>>, column: &str) -> Option<Option<FittedCurve>> {
+        let cached = self.cached.load();
+        let cached = cached.as_ref().filter(|cached| Arc::ptr_eq(&cached.known, known))?;
+        let (_, curve) = cached.columns.iter().find(|(name, _)| name == column)?;
+        Some(curve.clone())
+    }
+
     /// Returns the curve that fits the vector index of `column` best, if one does: one of the same index rather than of
     /// an earlier build, and the newest of these.
     ///
@@ -48,11 +60,8 @@ impl FittedCurves {
         if known.is_empty() {
             return Ok(None);
         }
-        if let Some(cached) = &*self.cached.load()
-            && Arc::ptr_eq(&cached.known, &known)
-            && let Some((_, curve)) = cached.columns.iter().find(|(name, _)| name == column)
-        {
-            return Ok(curve.clone());
+        if let Some(curve) = self.chosen(&known, column) {
+            return Ok(curve);
         }
         let mut columns = Vec::new();
         for index in table.indexes().await?.iter().filter(|index| index.is_vector()) {

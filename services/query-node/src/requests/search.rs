@@ -168,7 +168,7 @@ pub async fn find(
         branch => format!("table `{}`, branch `{branch}`, version {}", open.name, open.version()),
     });
     let question = look_up(state, open, question, call).await?;
-    let question = with_setting(open, question, context).await?;
+    let question = with_setting(state, open, question, context).await?;
     let fetched = match &question.by {
         By::Vector { column, .. } if question.refine_factor > 0 => std::slice::from_ref(column),
         _ => &question.projection.columns,
@@ -287,7 +287,8 @@ async fn look_up(
 /// # Errors
 /// The errors of [`choose_setting`].
 async fn with_setting(
-    open: &OpenTable,
+    state: &ShardState,
+    open: &Arc<OpenTable>,
     mut question: Question,
     context: RequestContext,
 ) -> Result<Question> {
@@ -297,8 +298,18 @@ async fn with_setting(
     else {
         return Ok(question);
     };
-    let choose = choose_setting(open, column, question.k, recall).boxed();
-    question.chosen = context.bound("validate", choose).await?;
+    question.chosen = match open.curves.is_chosen(column) {
+        true => {
+            let choose = choose_setting(open, column, question.k, recall).boxed();
+            context.bound("validate", choose).await?
+        }
+        false => {
+            let (open, column, k) = (Arc::clone(open), column.clone(), question.k);
+            let choose = async move { choose_setting(&open, &column, k, recall).await }.boxed();
+            let ask = Ask { during: "validate", rows: k, context };
+            state.shared.admission.run_in_background(ask, choose).await?
+        }
+    };
     if let Some(Chosen { setting, .. }) = &question.chosen {
         question.nprobes = setting.nprobes as usize;
         question.refine_factor = setting.refine_factor as usize;
