@@ -76,7 +76,7 @@ impl<'a> FetchParts<'a> {
     /// Adds the rows of the next part. Returns the cost of their fetch.
     pub fn add(&mut self, Fetched { rows, missing, cost }: Fetched) -> Cost {
         let (bytes, from) = (memory_of(rows.columns()), self.from as u32);
-        self.from += rows.num_rows() + missing.len();
+        self.from += self.next().map_or(0, <[RowAddr]>::len);
         self.missing.extend(missing.into_iter().map(|at| from + at));
         self.bytes = self.bytes.saturating_add(bytes);
         if !self.has_fixed_width && rows.num_rows() > 0 {
@@ -130,9 +130,9 @@ mod tests {
         while let Some(part) = parts.next() {
             counts.push(part.len());
             let is_missing = |row: &&RowAddr| row.offset() % 10 == 9;
-            let there = part.iter().filter(|row| !is_missing(row));
-            let mut values = BinaryBuilder::with_capacity(part.len(), part.len() * bytes);
-            there.for_each(|row| values.append_value(vec![row.offset() as u8; bytes]));
+            let there: Vec<_> = part.iter().filter(|row| !is_missing(row)).collect();
+            let mut values = BinaryBuilder::with_capacity(there.len(), there.len() * bytes);
+            there.iter().for_each(|row| values.append_value(vec![row.offset() as u8; bytes]));
             let column: ArrayRef = Arc::new(values.finish());
             let rows = RecordBatch::try_from_iter_with_nullable([("value", column, true)]).unwrap();
             let missing = part.iter().enumerate().filter(|(_, row)| is_missing(row));

@@ -22,8 +22,8 @@ const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 /// Maximum number of versions in a page for Namespace clients, as over gRPC. The manifest of each version is read.
 const VERSIONS_MAX: usize = 1000;
 
-/// The memory that a version takes in a list, in bytes: its numbers by name, and its place in the answer's text.
-const VERSION_BYTES: usize = 2 << 10;
+/// The approximate memory that a version takes in a list, in bytes: mostly its numbers, which have names.
+const VERSION_BYTES: usize = 1 << 10;
 
 /// The number of versions whose manifests are read with one permit, which takes a second over a far store.
 const VERSIONS_AT_ONCE: usize = 256;

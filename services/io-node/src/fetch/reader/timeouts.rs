@@ -18,7 +18,8 @@ const STUCK_PART: u32 = 8;
 impl Reader {
     /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the bytes of the drive's
     /// late answer are discarded. If that is an error, the extents are reported like those of other reads: a bad sector
-    /// may keep a drive busy for longer than the limit at each attempt. The slot stays occupied until the drive answers. Returns the requests that have no pieces left.
+    /// may keep a drive busy for longer than the limit at each attempt. The slot stays occupied until the drive answers.
+    /// Returns the requests that have no pieces left.
     ///
     /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
     /// for a pause of the drive.
