@@ -19,6 +19,10 @@ use crate::tables::{Measure, OpenTable, Projection};
 /// wait while the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
+/// The minimum number of rows in the first piece if rows have no fixed size. The size of these rows determines how many
+/// rows the next piece has. Rows of up to 16 KiB on average fit into [`PIECE_BYTES`].
+const ROWS_FIRST: usize = 256;
+
 /// The maximum number of rows in the first piece if rows have no fixed size. Rows that no I/O node has are read from
 /// the table piece by piece, so a further piece would take as long as the first.
 const ROWS_FIRST_MAX: usize = 1024;
@@ -112,7 +116,7 @@ impl RowReader {
 /// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data
 /// files has `file_row_bytes` bytes; `None` if that is not known.
 fn rows_first(file_row_bytes: Option<u64>) -> usize {
-    rows_likely(file_row_bytes, PIECE_BYTES).min(ROWS_FIRST_MAX)
+    rows_likely(file_row_bytes, PIECE_BYTES).clamp(ROWS_FIRST, ROWS_FIRST_MAX)
 }
 
 /// Returns the number of rows of a piece if the columns of a row have `row_bytes` bytes. Each row also has an address.
@@ -130,12 +134,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_piece_has_as_many_rows_as_the_files_allow() {
-        assert_eq!(rows_first(None), 16);
+    fn the_first_piece_has_more_rows_if_the_files_tell_that_they_are_small() {
+        assert_eq!(rows_first(None), 256);
         assert_eq!(rows_first(Some(54)), 1024);
         assert_eq!(rows_first(Some(2 << 10)), 512);
-        assert_eq!(rows_first(Some(1 << 17)), 8);
-        assert_eq!(rows_first(Some(1 << 20)), 1);
-        assert_eq!(rows_first(Some(u64::MAX)), 1);
+        assert_eq!(rows_first(Some(1 << 20)), 256);
+        assert_eq!(rows_first(Some(u64::MAX)), 256);
     }
 }
