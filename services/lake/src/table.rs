@@ -545,7 +545,7 @@ impl Table {
         self.position(id).map(|at| &self.inner.fragments[at])
     }
 
-    /// Those of the fragments `ids` that the version has, as Lance's type.
+    /// Returns the fragments `ids`, as Lance's type. Ids that the version does not have are skipped.
     pub(crate) fn file_fragments(
         &self,
         ids: impl Iterator<Item = u32>,

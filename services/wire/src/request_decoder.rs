@@ -38,8 +38,8 @@ const STEP: Element = Element { field: 1, bytes: size_of::<PredicateStep>(), wit
 const VALUE: Element = Element { field: 3, bytes: size_of::<Bytes>(), within: &[] };
 
 /// Decodes the requests of a Fetch stream, and refuses those with too many elements.
-#[derive(Debug, Default)]
-pub struct FetchRequestDecoder(());
+#[derive(Debug)]
+pub struct FetchRequestDecoder;
 
 impl codec::Decoder for FetchRequestDecoder {
     type Item = FetchRequest;

@@ -77,9 +77,9 @@ impl FetchServer {
         else {
             return Status::internal("a stream without its connection").into_http();
         };
-        let decoder = FetchRequestDecoder::default();
         let body = request.into_body();
-        let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
+        let asked =
+            Streaming::new_request(FetchRequestDecoder, body, None, Some(REQUEST_BYTES_MAX));
         let stopping = self.stopping.clone();
         let replies: ReplyBody =
             stream::begin(&self.shared.node, asked, arriving, &connection, audit, stopping);

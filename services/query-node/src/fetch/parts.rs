@@ -32,7 +32,6 @@ pub struct FetchParts<'a> {
     /// The maximum number of rows in the next part.
     rows_next: usize,
     part_bytes: usize,
-    has_fixed_width: bool,
     fetched: Vec<RecordBatch>,
     missing: Vec<u32>,
     bytes: usize,
@@ -51,13 +50,12 @@ impl<'a> FetchParts<'a> {
         file_row_bytes: Option<u64>,
         part_bytes: usize,
     ) -> Self {
-        let has_fixed_width = projection.row_bytes.is_some();
-        let rows_next = match has_fixed_width {
-            true => usize::MAX,
-            false => rows_likely(file_row_bytes, part_bytes),
+        let rows_next = match projection.row_bytes {
+            Some(_) => usize::MAX,
+            None => rows_likely(file_row_bytes, part_bytes),
         };
         let (fetched, missing) = Default::default();
-        Self { addrs, from: 0, rows_next, part_bytes, has_fixed_width, fetched, missing, bytes: 0 }
+        Self { addrs, from: 0, rows_next, part_bytes, fetched, missing, bytes: 0 }
     }
 
     /// Returns the addresses of the next part; `None` if all rows have been fetched. Without rows there is one empty
@@ -79,7 +77,7 @@ impl<'a> FetchParts<'a> {
         self.from += self.next().map_or(0, <[RowAddr]>::len);
         self.missing.extend(missing.into_iter().map(|at| from + at));
         self.bytes = self.bytes.saturating_add(bytes);
-        if !self.has_fixed_width && rows.num_rows() > 0 {
+        if rows.num_rows() > 0 {
             self.rows_next = (self.part_bytes / (bytes / rows.num_rows()).max(1)).max(1);
         }
         self.fetched.push(rows);
